@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from app.api.answers import json_bytes
 from app.api.auth import Tokens
 from app.api.errors import add_error_handlers
-from app.api.event_streams import STREAMS_MAX, Streams
+from app.api.event_streams import STREAMS_MAX, EventTexts, Streams
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.middleware import Callers, Exchange
@@ -27,6 +27,7 @@ from app.api.routes import Routes
 from app.worker.clock import Clock, SystemClock
 from app.worker.facade import ControlPlaneFacade
 from app.worker.ownership.control_planes import ControlPlanes
+from app.worker.views import ControlPlaneError
 
 _MAX_RECORDS = 4096
 _MAX_ENDED_JOBS = 20_000
@@ -86,6 +87,7 @@ def create_app(
     app.state.records = Rendered(_MAX_RECORDS)
     app.state.answers = AnswerCache()
     app.state.streams = streams = Streams(streams_max)
+    app.state.event_texts = EventTexts(functools.partial(_vertex_names, control_plane))
     meters = meters or Meters()
     app.state.exposition = Exposition(
         meters,
@@ -103,6 +105,14 @@ def create_app(
     app.add_middleware(Callers, tokens=tokens)
     app.add_middleware(Exchange, meters=meters)
     return app
+
+
+def _vertex_names(control_plane: ControlPlaneFacade, job_id: str) -> dict[str, str]:
+    try:
+        graph = control_plane.job(job_id).state.graph
+    except ControlPlaneError:
+        return {}
+    return {vertex.id: vertex.name for vertex in graph.vertices}
 
 
 @functools.cache

@@ -7,6 +7,7 @@ here is called by `app.api.calls`, and has to say how a stream that is over is l
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Final
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.answers import json_bytes
 from app.api.auth import ANONYMOUS
 from app.api.errors import RETRY, ApiError
+from app.api.render.events import Names, summary
 from app.model.public_event import StoredEvent
 from app.worker.requests.event_feed import EventFeed, Follower, FollowingEnds, Gap, Given, Wanted
 from app.worker.views import Unavailable
@@ -81,45 +83,57 @@ class EventStream(EventSourceResponse):
             self._over()
 
 
-async def following(follower: Follower, is_allowed: Callable[[], bool]) -> AsyncIterator[bytes]:
+class EventTexts:
+    """Events as they are sent, each made once for all who follow. ``names``: those of the vertices of a job, by id."""
+
+    def __init__(self, names: Callable[[str], Names]) -> None:
+        self._names = names
+        self._text = functools.lru_cache(maxsize=256)(self._made)
+
+    def __call__(self, given: Given) -> bytes:
+        gap = [] if given.gap is None else [_gone(given.gap)]
+        return b"".join([*gap, *map(self._text, given.events)])
+
+    def _made(self, event: StoredEvent) -> bytes:
+        names = {} if event.job_id is None else self._names(event.job_id)
+        head = {
+            "id": event.id,
+            "type": event.type,
+            "jid": event.job_id,
+            "timestampInMillis": event.at_ms,
+            "summary": summary(event.type, json.loads(event.fields), names),
+        }
+        # The fields go on where the head ends; every type has some.
+        data = f"{json_bytes(head).decode()[:-1]},{event.fields[1:]}"
+        return format_sse_event(id=str(event.id), event=event.type, data_str=data)
+
+
+async def following(
+    follower: Follower, text: EventTexts, is_allowed: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     """What comes, until the server or the follower sends the client away. The follower has joined."""
     # So that a client whose connection breaks before the first event misses nothing.
     yield format_sse_event(retry=RECONNECT_MS, id=str(follower.cursor) if follower.is_live else None)
     try:
         while is_allowed():
             given = await follower.next(HEARTBEAT_MS)
-            yield _text(given) or format_sse_event(comment="heartbeat", id=str(given.cursor))
+            yield text(given) or format_sse_event(comment="heartbeat", id=str(given.cursor))
         yield _closing(_NOT_ALLOWED)
     except (FollowingEnds, Unavailable) as error:
         yield _closing(str(error))
 
 
-async def stored(feed: EventFeed, wanted: Wanted, first: Given) -> AsyncIterator[bytes]:
+async def stored(feed: EventFeed, wanted: Wanted, first: Given, text: EventTexts) -> AsyncIterator[bytes]:
     """What is stored, from its ``first`` page on, and no more."""
     given = first
     try:
         while True:
-            yield _text(given)
+            yield text(given)
             if given.is_last:
                 return
             given = await feed.stored(wanted, given.cursor)
     except Unavailable as error:
         yield _closing(str(error))
-
-
-def _text(given: Given) -> bytes:
-    gap = [] if given.gap is None else [_gone(given.gap)]
-    return b"".join([*gap, *map(_event, given.events)])
-
-
-@functools.lru_cache(maxsize=256)
-def _event(event: StoredEvent) -> bytes:
-    """Made once for all who follow."""
-    head = json_bytes(
-        {"id": event.id, "type": event.type, "jid": event.job_id, "timestampInMillis": event.at_ms}
-    ).decode()
-    # The fields go on where the head ends; every type has some.
-    return format_sse_event(id=str(event.id), event=event.type, data_str=f"{head[:-1]},{event.fields[1:]}")
 
 
 def _gone(gap: Gap) -> bytes:

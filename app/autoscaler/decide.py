@@ -5,7 +5,6 @@ Pure: the same snapshot and policy give the same decision, and nobody is asked o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 
@@ -13,9 +12,13 @@ from app.autoscaler.batch_time import Demand, Limits, fitting_tasks, longest_que
 from app.autoscaler.policy import Policy, Range
 from app.autoscaler.profile import Point, learned, own_ms
 from app.autoscaler.seen import Action, Decision, Load, Memory, Recommendation, Snapshot, Vertex
+from app.model.requirements import Bounds
+from app.model.scaling_policy import NO_LIMITS
 
 QUIET_LEAST_MS = 30_000
 """Batches that stay away for less long, or for less than five times the last one, are not missed."""
+FIGURE_MOST = 1e15
+"""No load has a figure as high as this; what is computed from finite ones may not be finite."""
 UNSEEN_MS = 60_000
 """So long, or three looks, may pass beside the time after a change without a recommendation: rescales take time."""
 
@@ -35,9 +38,9 @@ def decide(seen: Snapshot, policy: Policy) -> Decision:
         )
     limits = limits_of(seen, policy)
     outside = {
-        each.id: limits[each.id].clamp(each.upper)
+        each.id: limits[each.id].clamp(each.effective.upper)
         for each in seen.vertices
-        if limits[each.id].clamp(each.upper) != each.upper and not _asks_for_state(each)
+        if limits[each.id].clamp(each.effective.upper) != each.effective.upper and not _asks_for_state(each)
     }
     if outside:
         reason = f"The limits of the policy ask for it: {_changes(seen, outside)}."
@@ -49,7 +52,8 @@ def decide(seen: Snapshot, policy: Policy) -> Decision:
 
 
 def limits_of(seen: Snapshot, policy: Policy) -> dict[str, Limits]:
-    """Per vertex id. What is declared as lower bound, and the max parallelism, hold above all."""
+    """Per vertex id. The declared lower bound and the max parallelism go before the policy. The operator's floor and
+    ceiling go before all of them: an upper bound beyond would change nothing."""
     period = policy.period(seen.now_ms)
     found = {}
     for vertex in seen.vertices:
@@ -59,7 +63,9 @@ def limits_of(seen: Snapshot, policy: Policy) -> dict[str, Limits]:
         most = _first(period.max if period else None, base.max, vertex.most)
         most = min(most, _first(own.max, vertex.most), vertex.most)
         least = min(max(least, own.min or 1), most)
-        found[vertex.id] = Limits(max(least, vertex.lower), max(most, vertex.lower))
+        own_limits = Bounds(max(least, vertex.lower), max(most, vertex.lower))
+        allowed = vertex.operator.within(own_limits, vertex.most)
+        found[vertex.id] = Limits(allowed.lower, allowed.upper)
     return found
 
 
@@ -80,7 +86,9 @@ def _no_figures(seen: Snapshot, policy: Policy) -> str | None:
         return "Nothing was measured yet since the last rescale, start or takeover."
     figures = [value for value in astuple(load) if value is not None]
     figures += [value for each in seen.vertices for value in (each.busy_ms, each.skew)]
-    if not all(math.isfinite(value) and (value >= 0 or value == load.growth_per_second) for value in figures):
+    if not all(
+        abs(value) < FIGURE_MOST and (value >= 0 or value == load.growth_per_second) for value in figures
+    ):
         return "A figure of the load is not a number that can be: nothing is decided by it."
     if not seen.is_idle and seen.quiet_ms > max(QUIET_LEAST_MS, 5 * load.batch_ms):
         return (
@@ -109,17 +117,19 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     window_ms = policy.scale_down_window_ms
     history = (*_recent(seen, policy), Recommendation(seen.now_ms, fit))
     free = [each for each in seen.vertices if not _asks_for_state(each)]
-    higher = {each.id: fit[each.id] for each in free if fit[each.id] > each.upper}
-    highest = {each.id: max(one.tasks.get(each.id, each.upper) for one in history) for each in seen.vertices}
-    lower = {each.id: highest[each.id] for each in free if highest[each.id] < each.upper}
+    upper = {each.id: each.effective.upper for each in seen.vertices}
+    higher = {each.id: fit[each.id] for each in free if fit[each.id] > upper[each.id]}
+    highest = {name: max(one.tasks.get(name, most) for one in history) for name, most in upper.items()}
+    lower = {each.id: highest[each.id] for each in free if highest[each.id] < upper[each.id]}
     load_words = _load_words(load, policy, wanted_per_second, now_used)
+    load_words += _operators_part(seen, demand, policy, fit)
 
-    def decision(action: Action, words: str, upper: Mapping[str, int], then: Mapping[str, int]) -> Decision:
+    def decision(action: Action, words: str, asked: Mapping[str, int], then: Mapping[str, int]) -> Decision:
         expected = demand.utilization(then)
         found = Decision(
             action,
             f"{load_words} {words}",
-            upper,
+            asked,
             now_used,
             expected,
             wanted_per_second,
@@ -129,7 +139,7 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
 
     if now_used > policy.max_utilization:
         if higher:
-            then = {each.id: higher.get(each.id, each.upper) for each in seen.vertices}
+            then = upper | higher
             words = (
                 f"That is more than {_percent(policy.max_utilization)}: {_changes(seen, higher)}, which should make it "
                 f"{_percent(demand.utilization(then))}."
@@ -137,7 +147,7 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
             return decision(Action.SCALE, words, higher, then)
         return decision(Action.NONE, _no_more(seen, limits), {}, fit)
     if not lower:
-        fewer = any(fit[each.id] < each.upper for each in free)
+        fewer = any(fit[each.id] < upper[each.id] for each in free)
         words = "A higher parallelism was recommended" if fewer else "The parallelism fits"
         return decision(
             Action.NONE,
@@ -145,7 +155,7 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
             {},
             fit,
         )
-    then = {each.id: lower.get(each.id, each.upper) for each in seen.vertices}
+    then = upper | lower
     watched_ms = seen.now_ms - history[0].at_ms
     if watched_ms < window_ms:
         words = (
@@ -195,15 +205,30 @@ def _recent(seen: Snapshot, policy: Policy) -> tuple[Recommendation, ...]:
 
 
 def _no_more(seen: Snapshot, limits: Mapping[str, Limits]) -> str:
-    short = [each for each in seen.vertices if each.parallelism < min(each.upper, each.most)]
+    short = [each for each in seen.vertices if each.parallelism < min(each.effective.upper, each.most)]
     if short:
-        told = ", ".join(f"{each.name} has {each.parallelism} of {each.upper}" for each in short)
+        told = ", ".join(f"{each.name} has {each.parallelism} of {each.effective.upper}" for each in short)
         return f"The job lacks slots, not bounds: {told} tasks."
-    if all(each.upper >= limits[each.id].most for each in seen.vertices):
-        return "All vertices are at the limits of the policy, or at their max parallelism."
+    if all(each.effective.upper >= limits[each.id].most for each in seen.vertices):
+        return "All vertices are at the limits of the policy, at the operator's ceiling, or at their max parallelism."
     return (
         "More tasks would save no time: the longest task of a vertex, or planning and committing, takes it."
     )
+
+
+def _operators_part(seen: Snapshot, demand: Demand, policy: Policy, fit: Mapping[str, int]) -> str:
+    """What the operator's floors and ceilings have made of the recommendation; empty if nothing."""
+    if not any(each.operator for each in seen.vertices):
+        return ""
+    free = replace(seen, vertices=tuple(replace(each, operator=NO_LIMITS) for each in seen.vertices))
+    by_load = fitting_tasks(demand, limits_of(free, policy), policy.target_utilization)
+    told = ""
+    for each in seen.vertices:
+        asked, held = by_load[each.id], fit[each.id]
+        word, limit = ("ceiling", each.operator.ceiling) if asked > held else ("floor", each.operator.floor)
+        if asked != held == limit:
+            told += f" The operator's {word} holds {each.name} at {held}, where the load asks for {asked}."
+    return told
 
 
 def _load_words(load: Load, policy: Policy, wanted_per_second: float, used: float) -> str:

@@ -8,6 +8,7 @@ from statistics import linear_regression
 from typing import Any, Final
 
 from app.autoscaler.seen import NO_MEMORY, Load, Memory, Snapshot, Vertex
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 
 Json = Any
 Get = Callable[[str], Json]
@@ -47,13 +48,15 @@ def look(
         for each in details["vertices"]
     }
     back = get(f"/jobs/{job_id}/explanation").get("rollback")
+    operator = _operator(get(f"/jobs/{job_id}/scaling-policy"))
     queries = queries_of(details["plan"]["nodes"])
     is_idle = metrics.get("isIdle") == 1
     measured = _measured(
         steps, details["timestamps"]["RUNNING"], details["now"], window_ms=window_ms, is_idle=is_idle
     )
     vertices = [
-        _vertex(each, requirements[each["id"]], measured, busy[each["id"]]) for each in details["vertices"]
+        _vertex(each, requirements[each["id"]], measured, busy[each["id"]], operator[each["id"]])
+        for each in details["vertices"]
     ]
     tasks_ms = max(
         (sum(busy[vertex_id].average_ms * busy[vertex_id].skew for vertex_id in query) for query in queries),
@@ -166,7 +169,17 @@ def _slope(points: Sequence[tuple[int, float]]) -> float | None:
     return 1000 * linear_regression(*zip(*points, strict=True)).slope
 
 
-def _vertex(details: Json, declared: Json, measured: _Measured | None, busy: _Busy) -> Vertex:
+def _operator(policy: Json) -> ScalingPolicy:
+    def limits(of: Json) -> FloorCeiling:
+        return FloorCeiling(of.get("floor"), of.get("ceiling"))
+
+    own = tuple((vertex_id, limits(each)) for vertex_id, each in policy["vertices"].items())
+    return ScalingPolicy(all_vertices=limits(policy["allVertices"]), vertices=own)
+
+
+def _vertex(
+    details: Json, declared: Json, measured: _Measured | None, busy: _Busy, operator: FloorCeiling
+) -> Vertex:
     bounds = declared["parallelism"]
     return Vertex(
         id=details["id"],
@@ -178,6 +191,7 @@ def _vertex(details: Json, declared: Json, measured: _Measured | None, busy: _Bu
         most=details["maxParallelism"],
         busy_ms=0.0 if measured is None else measured.busy_ms.get(details["id"], 0.0),
         skew=busy.skew,
+        operator=operator,
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.autoscaler.profile import Point
+from app.model.requirements import Bounds
+from app.model.scaling_policy import NO_LIMITS, FloorCeiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,7 @@ class Vertex:
     vertex its number of state partitions. An upper bound above it asks for more of them, which are not there yet.
 
     ``busy_ms``: of each second, by its average task. ``skew``: how many times as long the longest task is.
+    ``operator``: the floor and ceiling of the job's scaling policy, which hold whatever bounds are declared.
     """
 
     id: str
@@ -26,6 +29,12 @@ class Vertex:
     most: int
     busy_ms: float = 0.0
     skew: float = 1.0
+    operator: FloorCeiling = NO_LIMITS
+
+    @property
+    def effective(self) -> Bounds:
+        """The bounds that count: those declared, within the operator's floor and ceiling."""
+        return self.operator.within(Bounds(self.lower, self.upper), self.most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,21 @@ from app.autoscaler.seen import Action, Decision, Snapshot
 from app.cli.client import Client, Json
 from app.cli.errors import CliError, NoServer, Refused, Stranger, UsageError
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption, path_of
-from app.cli.output import format_ms, format_number, format_time, is_terminal, print_json, rich_table, say
+from app.cli.output import (
+    format_ms,
+    format_number,
+    format_time,
+    is_terminal,
+    or_dash,
+    print_json,
+    rich_table,
+    say,
+    until_interrupted,
+)
 from app.cli.submit import read_document
 
 _HEADERS: Final = ["vertex", "lower", "upper", "parallelism", "recommended", "busy", "longest task"]
+_OPERATORS: Final = ("floor", "ceiling")
 _CHANGES_SHOWN: Final = 8
 
 PolicyOption = Annotated[
@@ -58,18 +69,13 @@ def autoscale(
         job_id = client.find_job(job, "change")
         _refuse_unknown_vertices(client, job_id, policy)
         loop = Loop(_Server(client), job_id, policy)
-        try:
+        with until_interrupted():
             if as_json:
                 _run(loop, lambda turn: print_json(turn_as_json(turn), compact=True))
             elif is_terminal():
                 _run_live(loop)
             else:
                 _run(loop, _Lines())
-        except KeyboardInterrupt:
-            # Ctrl-C is how a person ends it: not a failure.
-            return
-        except NotScalable as error:
-            raise CliError(str(error)) from None
 
 
 def _policy(path: Path | None) -> Policy:
@@ -119,8 +125,8 @@ def _run(loop: Loop, tell: Callable[[Turn], None]) -> None:
     while True:
         try:
             turn = loop.turn()
-        except Refusal as refusal:
-            raise CliError(str(refusal)) from None
+        except (Refusal, NotScalable) as error:
+            raise CliError(str(error)) from None
         tell(turn)
         if turn.ended is not None:
             return
@@ -197,6 +203,8 @@ def turn_as_json(turn: Turn) -> dict[str, Any]:
             each.name: {
                 "lowerBound": each.lower,
                 "upperBound": each.upper,
+                "floor": each.operator.floor,
+                "ceiling": each.operator.ceiling,
                 "parallelism": each.parallelism,
                 "recommended": _recommended(seen, decision, each.id),
                 "busyTimeMsPerSecond": each.busy_ms,
@@ -240,18 +248,19 @@ def figures_line(seen: Snapshot, decision: Decision) -> str:
 
 
 def _table(seen: Snapshot, decision: Decision) -> RenderableType:
-    rows = []
-    for each in seen.vertices:
-        recommended = _recommended(seen, decision, each.id)
-        rows.append(
-            [
-                each.name,
-                str(each.lower),
-                str(each.upper),
-                str(each.parallelism),
-                "-" if recommended is None else str(recommended),
-                f"{each.busy_ms / 10:.0f} %",
-                f"{each.busy_ms * each.skew / 10:.0f} %",
-            ]
-        )
-    return rich_table(_HEADERS, rows, right=_HEADERS[1:], wrap=["vertex"])
+    is_limited = any(each.operator for each in seen.vertices)
+    headers = [*_HEADERS, *(_OPERATORS if is_limited else ())]
+    rows = [
+        [
+            each.name,
+            str(each.lower),
+            str(each.upper),
+            str(each.parallelism),
+            or_dash(_recommended(seen, decision, each.id)),
+            f"{each.busy_ms / 10:.0f} %",
+            f"{each.busy_ms * each.skew / 10:.0f} %",
+            *((or_dash(each.operator.floor), or_dash(each.operator.ceiling)) if is_limited else ()),
+        ]
+        for each in seen.vertices
+    ]
+    return rich_table(headers, rows, right=headers[1:], wrap=["vertex"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -60,6 +62,7 @@ class Client:
             raise UsageError(
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
+        self._stream: Any = None
         self._patience_s = UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
@@ -173,16 +176,17 @@ class Client:
         except httpx.RequestError as error:
             raise self._unanswered(error, answer_s) from None
 
-    def lines(self, path: str, params: Mapping[str, str]) -> Iterator[str]:
+    def lines(self, path: str, params: Mapping[str, str], headers: Headers | None = None) -> Iterator[str]:
         """The lines of a stream of events, as they come.
 
         Raises:
             CliError: as from `request`; or the stream broke off.
         """
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        accept = {"Accept": "text/event-stream"}
+        sent = {"Accept": "text/event-stream", **(headers or {})}
         try:
-            with self._http.stream("GET", path, params=params, headers=accept, timeout=timeout) as response:
+            with self._http.stream("GET", path, params=params, headers=sent, timeout=timeout) as response:
+                self._stream = response.extensions.get("network_stream")
                 if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                     response.read()
                     if is_stranger(response):
@@ -191,6 +195,13 @@ class Client:
                 yield from lines_of(response.iter_text())
         except httpx.RequestError as error:
             raise self._unanswered(error, ANSWER_TIMEOUT_S) from None
+
+    def end_lines(self) -> None:
+        """End the stream of events that another thread reads, which is told that it broke off."""
+        if self._stream is not None:
+            # The socket may be closed already.
+            with contextlib.suppress(OSError):
+                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def _unanswered(self, error: httpx.RequestError, answer_s: float) -> CliError:
         """Why there is no answer, and what to do."""
@@ -239,6 +250,31 @@ class Client:
                 "see: slotwise jobs"
             )
         raise CliError(f"No job has the name {text!r} or an id that starts with it; see: slotwise jobs")
+
+    def vertices_named(self, job_id: str, names: Iterable[str]) -> dict[str, str]:
+        """The id of each vertex that is named by its id, or by a name that no other vertex of the job has.
+
+        Raises:
+            CliError: with every name that is not of one vertex.
+        """
+        ids: dict[str, list[str]] = {}
+        for vertex in self.get(f"/jobs/{job_id}")["vertices"]:
+            ids.setdefault(vertex["name"], []).append(vertex["id"])
+        known = {vertex_id for own in ids.values() for vertex_id in own}
+        found, errors = {}, []
+        for name in names:
+            own = [name] if name in known else ids.get(name, [])
+            if len(own) == 1:
+                found[name] = own[0]
+            elif own:
+                errors.append(
+                    f"{name!r} is the name of several vertices; give one of the ids {', '.join(own)}."
+                )
+            else:
+                errors.append(f"{name!r} is not a vertex of the job; its vertices are {', '.join(ids)}.")
+        if errors:
+            raise CliError(*errors)
+        return found
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs, as the overview has them."""

@@ -26,9 +26,9 @@ from app.cli.output import (
     warn,
     when_header,
 )
+from app.cli.streams import JobChanges
 from app.model.status import TERMINAL_STATUSES
 
-POLL_S = 0.3
 HEADLINE_MAX_CHARS = 300
 PROGRESS_HEADERS = ["done", "rest"]
 
@@ -313,29 +313,29 @@ def wait_until_stopped(client: Client, job_id: str, trigger_id: str) -> str:
     Raises:
         CliError: the stop failed, with the server's reason.
     """
-    while True:
-        answer = client.get(f"/jobs/{job_id}/savepoints/{trigger_id}")
-        if answer["status"]["id"] == "COMPLETED":
-            operation = answer.get("operation") or {}
-            cause = operation.get("failure-cause")
-            if cause:
-                text = cause.get("stack-trace") if isinstance(cause, dict) else cause
-                raise CliError(f"The stop failed: {str(text).strip().splitlines()[0]}")
-            return str(operation.get("location") or "")
-        time.sleep(POLL_S)
+    with JobChanges(client, job_id) as changes:
+        while (answer := client.get(f"/jobs/{job_id}/savepoints/{trigger_id}"))["status"][
+            "id"
+        ] != "COMPLETED":
+            changes.wait()
+    operation = answer.get("operation") or {}
+    cause = operation.get("failure-cause")
+    if cause:
+        text = cause.get("stack-trace") if isinstance(cause, dict) else cause
+        raise CliError(f"The stop failed: {str(text).strip().splitlines()[0]}")
+    return str(operation.get("location") or "")
 
 
 def wait_until_ended(client: Client, job_id: str) -> str:
     """Wait for a terminal status and return it; progress goes to stderr when a person watches."""
     last = ""
-    while True:
-        state = status_of(client, job_id)
-        if state in TERMINAL_STATUSES:
-            return state
-        if state != last and is_terminal():
-            warn(f"{state} ...")
-        last = state
-        time.sleep(POLL_S)
+    with JobChanges(client, job_id) as changes:
+        while (state := status_of(client, job_id)) not in TERMINAL_STATUSES:
+            if state != last and is_terminal():
+                warn(f"{state} ...")
+            last = state
+            changes.wait()
+    return state
 
 
 def forget(

@@ -22,10 +22,11 @@ from app.cli.output import (
     say,
     say_wrapped,
     show_table,
+    until_interrupted,
     warn,
     when_header,
 )
-from app.cli.watch import is_away
+from app.cli.streams import is_away
 from app.model.status import TERMINAL_STATUSES
 
 T = TypeVar("T")
@@ -116,12 +117,9 @@ def logs(
             parts = _of_executor(client, job_id, attempt, {"executor": executor, "output": output.value})
         else:
             parts = _followed(client, job_id, attempt) if follow else _once(client, job_id, attempt)
-        try:
+        with until_interrupted():
             for part in parts:
                 _show(part, as_json=as_json)
-        except KeyboardInterrupt:
-            # Ctrl-C is how a person ends following: not a failure.
-            return
 
 
 def _show(part: Part, *, as_json: bool) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from app.cli.errors import UsageError
+
 
 def path_of(text: str) -> Path:
     """The parser of an option: an empty text would be the current directory."""
@@ -15,6 +17,16 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise UsageError("--reason should be one line of text without control characters.")
+    return text
+
+
+ReasonOption = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", parser=_one_line, help="Free text, kept in the history."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 ServerOption = Annotated[
     str | None,

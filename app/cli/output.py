@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -59,6 +60,11 @@ def say_wrapped(sentence: str) -> None:
 def warn(line: str) -> None:
     """One line on stderr: progress and remarks that are not the answer."""
     print(printable(line), file=sys.stderr, flush=True)
+
+
+def until_interrupted() -> contextlib.suppress:
+    """For a command that goes on until Ctrl-C, which is no failure of it."""
+    return contextlib.suppress(KeyboardInterrupt)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
@@ -151,6 +157,14 @@ def when_header(word: str, epochs_ms: Iterable[int | None]) -> str:
     zones = {time.localtime(at / 1000).tm_zone for at in epochs_ms if at is not None and at > 0}
     # Around a change of the clocks there are two.
     return f"{word} ({zones.pop()})" if len(zones) == 1 else f"{word} (local time)"
+
+
+def say_changed(declared: dict[str, Any]) -> None:
+    """When what was declared was changed last, by whom and why; nothing of what never was."""
+    if declared["version"] > 1:
+        by = f" by {declared['requestedBy']}" if declared["requestedBy"] else ""
+        why = f": {declared['reason']}" if declared["reason"] else ""
+        say_wrapped(f"changed {format_moment(declared['changedTimestampInMillis'])}{by}{why}")
 
 
 def or_dash(value: object) -> str:

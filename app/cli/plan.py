@@ -8,12 +8,7 @@ from typing import Any
 from app.cli.client import Client
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import print_json, show_table
-from app.cli.programs import (
-    ProgramOptions,
-    planning,
-    with_program_options,
-)
-from app.cli.sending import post
+from app.cli.programs import ProgramOptions, planning, post, with_program_options
 from app.cli.submit import JobFileArgument, read_submitted
 
 

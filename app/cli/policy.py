@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.cli.client import Client
-from app.cli.errors import CliError, UsageError
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.output import format_moment, or_dash, print_json, say, say_wrapped, show_table
+from app.cli.errors import UsageError
+from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
+from app.cli.output import format_moment, or_dash, print_json, say, say_changed, show_table
 from app.cli.require import show_dry_run
 
 _NONE: Final = "none"
@@ -47,7 +47,7 @@ def policy(
     history: Annotated[
         bool, typer.Option("--history", help="Show the policies before, who set them and why.")
     ] = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept in the history.")] = None,
+    reason: ReasonOption = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
@@ -87,8 +87,6 @@ def policy(
 
 
 def _check_options(*, changes: bool, dry_run: bool, history: bool, reason: str | None) -> None:
-    if reason is not None and not reason.isprintable():
-        raise UsageError("--reason should be one line of text without control characters.")
     if (reason is not None or dry_run) and not changes:
         raise UsageError(
             "--reason and --dry-run go with a change: give VERTEX=FLOOR:CEILING, --all or --clear."
@@ -134,23 +132,9 @@ def merged(
     client: Client, job_id: str, current: dict[str, Any], wanted: dict[str, Limits], everywhere: Limits
 ) -> dict[str, Any]:
     """``current``, a policy as GET answers it, with ``wanted`` and ``everywhere`` put in."""
-    ids: dict[str, list[str]] = {}
-    for vertex in client.get(f"/jobs/{job_id}")["vertices"] if wanted else ():
-        ids.setdefault(vertex["name"], []).append(vertex["id"])
-    known = {vertex for own in ids.values() for vertex in own}
-    vertices, errors = dict(current["vertices"]), []
-    for name, limits in wanted.items():
-        found = [name] if name in known else ids.get(name, [])
-        if len(found) == 1:
-            vertices[found[0]] = {**vertices.get(found[0], {}), **limits}
-        elif found:
-            errors.append(
-                f"{name!r} is the name of several vertices; give one of the ids {', '.join(found)}."
-            )
-        else:
-            errors.append(f"{name!r} is not a vertex of the job; its vertices are {', '.join(ids)}.")
-    if errors:
-        raise CliError(*errors)
+    vertices = dict(current["vertices"])
+    for name, vertex_id in client.vertices_named(job_id, wanted).items() if wanted else ():
+        vertices[vertex_id] = {**vertices.get(vertex_id, {}), **wanted[name]}
     return {"allVertices": {**current["allVertices"], **everywhere}, "vertices": vertices}
 
 
@@ -174,10 +158,7 @@ def _show(client: Client, job_id: str) -> None:
     headers = ["vertex", "declared", "floor", "ceiling", "counts", "in force"]
     show_table(headers, rows, right=headers[1:])
     told = explained["scalingPolicy"]
-    if told["version"] > 1:
-        by = f" by {told['requestedBy']}" if told["requestedBy"] else ""
-        why = f": {told['reason']}" if told["reason"] else ""
-        say_wrapped(f"changed {format_moment(told['changedTimestampInMillis'])}{by}{why}")
+    say_changed(told)
 
 
 def _given(limits: dict[str, Any]) -> dict[str, Any]:

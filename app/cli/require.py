@@ -12,11 +12,12 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, TakenBack, UsageError
-from app.cli.jobs import POLL_S, accepted, status_of
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.jobs import accepted, status_of
+from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, sentence_of
-from app.cli.unreachable_cluster import ClusterWatch
+from app.cli.streams import JobChanges
+from app.cli.waiting import ClusterWatch
 from app.model.requirements import OnTimeout
 from app.model.status import TERMINAL_STATUSES
 
@@ -78,7 +79,7 @@ def require(
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what was taken back, also with the same bounds.")
     ] = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept in the history.")] = None,
+    reason: ReasonOption = None,
     deadline: DeadlineOption = None,
     on_timeout: OnTimeoutOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return once the rescale has ended.")] = False,
@@ -89,8 +90,6 @@ def require(
     """Change the bounds of the vertices named; the others keep theirs."""
     wanted = parse_bounds(bounds)
     partitions = parse_partitions(state_partitions or [])
-    if reason is not None and not reason.isprintable():
-        raise UsageError("--reason should be one line of text without control characters.")
     headers = deadline_headers(deadline, on_timeout)
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change")
@@ -199,30 +198,15 @@ def merged(
     client: Client, job_id: str, current: dict[str, Any], wanted: Wanted, partitions: Mapping[str, int]
 ) -> dict[str, Any]:
     """``current``, the requirements of every vertex, with ``wanted`` and ``partitions`` put in."""
-    ids: dict[str, list[str]] = {}
-    for vertex in client.get(f"/jobs/{job_id}")["vertices"]:
-        ids.setdefault(vertex["name"], []).append(vertex["id"])
-    errors = []
-    for name in dict.fromkeys([*wanted, *partitions]):
+    for name, vertex_id in client.vertices_named(job_id, dict.fromkeys([*wanted, *partitions])).items():
         lower, upper = wanted.get(name, (None, None))
-        found = [name] if name in current else ids.get(name, [])
-        if len(found) != 1:
-            if found:
-                errors.append(
-                    f"{name!r} is the name of several vertices; give one of the ids {', '.join(found)}."
-                )
-            else:
-                errors.append(f"{name!r} is not a vertex of the job; its vertices are {', '.join(ids)}.")
-            continue
-        bounds = current[found[0]]["parallelism"]
+        bounds = current[vertex_id]["parallelism"]
         if lower is not None:
             bounds["lowerBound"] = lower
         if upper is not None:
             bounds["upperBound"] = upper
         if name in partitions:
-            current[found[0]]["statePartitions"] = partitions[name]
-    if errors:
-        raise CliError(*errors)
+            current[vertex_id]["statePartitions"] = partitions[name]
     return current
 
 
@@ -285,41 +269,42 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
     again and again is not waited for in silence.
     """
     told: set[str] = set()
-    was_open = before is not None and before["terminalState"] is None
     patience = time.monotonic() + NO_RECORD_PATIENCE_S
     watch = ClusterWatch(client, job_id)
-    while True:
-        # Asked before the records: a job that has ended makes no further ones.
-        over = status_of(client, job_id) in TERMINAL_STATUSES
-        newer: list[dict[str, Any]] = []
-        same: dict[str, Any] | None = None
-        records: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})
-        for record in records:
-            if before is not None and record["rescaleUuid"] == before["rescaleUuid"]:
-                same = record
-                break
-            newer.append(record)
-        candidates: list[dict[str, Any]] = list(reversed(newer))
-        if not candidates and was_open and same is not None:
-            candidates = [same]
-        for record in candidates:
-            if not record["terminalState"]:
-                continue
-            back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
-            came_back = record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED"
-            if back is not None and not (back["terminalState"] or came_back or over):
-                # It says how the rescale ended only once the job runs again.
-                break
-            if over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING":
-                return record
-            if record["rescaleUuid"] not in told:
-                told.add(record["rescaleUuid"])
-                why = str(record.get("message") or "the job failed meanwhile").partition("\n")[0]
-                warn(f"Waiting on: record {record['number']} ended by a failover ({why})")
-        if over or (not candidates and time.monotonic() > patience):
-            return None
-        watch.turn()
-        time.sleep(POLL_S)
+    with JobChanges(client, job_id) as changes:
+        while True:
+            # Asked before the records: a job that has ended makes no further ones.
+            over = status_of(client, job_id) in TERMINAL_STATUSES
+            candidates = _records_since(client, job_id, before)
+            for record in candidates:
+                if not record["terminalState"]:
+                    continue
+                back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
+                came_back = record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED"
+                if back is not None and not (back["terminalState"] or came_back or over):
+                    # It says how the rescale ended only once the job runs again.
+                    break
+                if over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING":
+                    return record
+                if record["rescaleUuid"] not in told:
+                    told.add(record["rescaleUuid"])
+                    why = str(record.get("message") or "the job failed meanwhile").partition("\n")[0]
+                    warn(f"Waiting on: record {record['number']} ended by a failover ({why})")
+            if over or (not candidates and time.monotonic() > patience):
+                return None
+            watch.turn()
+            changes.wait()
+
+
+def _records_since(client: Client, job_id: str, before: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Those after ``before``, oldest first; if there are none, ``before`` itself if it was open."""
+    newer: list[dict[str, Any]] = []
+    for record in client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20}):
+        if before is not None and record["rescaleUuid"] == before["rescaleUuid"]:
+            was_open = before["terminalState"] is None
+            return newer[::-1] if newer or not was_open else [record]
+        newer.append(record)
+    return newer[::-1]
 
 
 def taken_back(client: Client, job_id: str, record: dict[str, Any] | None) -> dict[str, Any] | None:

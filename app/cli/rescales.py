@@ -14,7 +14,7 @@ from rich.text import Text
 
 from app.cli.client import Client
 from app.cli.errors import CliError, UsageError
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
 from app.cli.output import (
     STATUS_STYLES,
     format_moment,
@@ -78,14 +78,12 @@ def cancel_rescale(
             metavar="NUMBER|UUID", show_default=False, help="The rescale's record; not given: the newest one."
         ),
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept in the history.")] = None,
+    reason: ReasonOption = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
     """Cancel a rescale that waits for slots or for its time: the bounds before it come back."""
-    if reason is not None and not reason.isprintable():
-        raise UsageError("--reason should be one line of text without control characters.")
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change")
         if record is None:

@@ -8,8 +8,8 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import UsageError
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.output import format_moment, or_dash, print_json, say, say_wrapped, show_table
+from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
+from app.cli.output import format_moment, or_dash, print_json, say, say_changed, say_wrapped, show_table
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 
 NO_CAP = "none"
@@ -41,15 +41,13 @@ def share(
             "--cap", metavar="SLOTS", help=f"The most slots that it may have; {NO_CAP} for no such limit."
         ),
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept with the change.")] = None,
+    reason: ReasonOption = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
     """Show the share of a job, or change what is given of it; the rest stays as it is."""
     wanted = _wanted(weight, priority, cap)
-    if reason is not None and not reason.isprintable():
-        raise UsageError("--reason should be one line of text without control characters.")
     if reason is not None and not wanted:
         raise UsageError("--reason goes with a change: give --weight, --priority or --cap.")
     with Client(server, token_file) as client:
@@ -106,10 +104,7 @@ def _show(explained: dict[str, Any]) -> None:
     ]
     headers = ["weight", "priority", "cap", "held", "share", "why"]
     show_table(headers, [cells], right=headers[:5])
-    if told["version"] > 1:
-        by = f" by {told['requestedBy']}" if told["requestedBy"] else ""
-        why = f": {told['reason']}" if told["reason"] else ""
-        say_wrapped(f"changed {format_moment(told['changedTimestampInMillis'])}{by}{why}")
+    say_changed(told)
     if told["dueTimestampInMillis"] is not None:
         say_wrapped(
             f"What it holds beyond its share may be taken from {format_moment(told['dueTimestampInMillis'])} on."

@@ -120,15 +120,6 @@ def _drivers(host: str, roster: Roster | None) -> Line:
 
 def is_here(host: str) -> bool:
     """Whether ``host`` is a name or an address of this machine: one that can be listened at."""
-    try:
-        places = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _name, address in places:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)
-                return True
-        except OSError:
-            continue
-    return False
+    from app.cluster.standalone.identity import addresses_of, can_listen
+
+    return any(map(can_listen, addresses_of(host)))

@@ -21,11 +21,11 @@ from app.cli.programs import (
     Submitted,
     is_program_file,
     planning,
+    post,
     read_files,
     read_program_file,
     with_program_options,
 )
-from app.cli.sending import post
 from app.cli.versions import ReplaceOption, replace_job
 from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors

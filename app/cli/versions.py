@@ -9,10 +9,10 @@ import typer
 
 from app.cli.client import Client, Json
 from app.cli.errors import CliError
-from app.cli.jobs import POLL_S, accepted, ended_as
+from app.cli.jobs import accepted, ended_as
 from app.cli.output import print_json, say, warn
-from app.cli.programs import Submitted, planning
-from app.cli.sending import send_to
+from app.cli.programs import Submitted, planning, send_to
+from app.cli.streams import JobChanges
 from app.cli.waiting import EXIT_TIMEOUT
 from app.model.status import TERMINAL_STATUSES
 
@@ -66,25 +66,28 @@ def _outcome(
     client: Client, job_id: str, number: int, timeout_s: float | None
 ) -> tuple[Json, CliError | None]:
     began_s, told = time.monotonic(), ""
-    while True:
-        version = next(
-            one for one in client.get(f"/jobs/{job_id}/versions")["versions"] if one["version"] == number
-        )
-        outcome = version["outcome"]
-        if outcome == "TAKEN_BACK":
-            back = (
-                f"Version {number} was taken back, and the version before is in force again: {version['why']}"
-            )
-            return version, CliError(back)
-        if outcome not in _UNDER_WAY:
-            return version, None if outcome != "DROPPED" else CliError(f"Version {number}: {version['why']}")
-        state = str(client.get(f"/jobs/{job_id}")["state"])
-        if state in TERMINAL_STATUSES:
-            return version, ended_as(client, job_id, state) if state != "FINISHED" else None
-        if outcome != told:
-            warn(f"Version {number} is {'being started' if outcome == 'STARTING' else 'on trial'} ...")
-            told = outcome
-        if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
-            sentence = f"Version {number} has not proven itself within {timeout_s:g} s. It goes on."
-            return version, NotInForce(sentence, f"See: slotwise explain {job_id}")
-        time.sleep(POLL_S)
+    with JobChanges(client, job_id) as changes:
+        while True:
+            versions = client.get(f"/jobs/{job_id}/versions")["versions"]
+            version = next(one for one in versions if one["version"] == number)
+            outcome = version["outcome"]
+            if outcome not in _UNDER_WAY:
+                return version, _problem_of(version)
+            state = str(client.get(f"/jobs/{job_id}")["state"])
+            if state in TERMINAL_STATUSES:
+                return version, ended_as(client, job_id, state) if state != "FINISHED" else None
+            if outcome != told:
+                warn(f"Version {number} is {'being started' if outcome == 'STARTING' else 'on trial'} ...")
+                told = outcome
+            if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
+                sentence = f"Version {number} has not proven itself within {timeout_s:g} s. It goes on."
+                return version, NotInForce(sentence, f"See: slotwise explain {job_id}")
+            changes.wait()
+
+
+def _problem_of(version: Json) -> CliError | None:
+    """Why a version whose trial is over is not in force; None if it is, or was."""
+    number, why = version["version"], version["why"]
+    if version["outcome"] == "TAKEN_BACK":
+        return CliError(f"Version {number} was taken back, and the version before is in force again: {why}")
+    return CliError(f"Version {number}: {why}") if version["outcome"] == "DROPPED" else None

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from math import inf
 from types import TracebackType
 
 from rich.console import Console
@@ -15,11 +16,15 @@ from rich.text import Text
 
 from app.cli.client import Client, Json
 from app.cli.errors import CliError
-from app.cli.jobs import POLL_S, explanation_lines, last_failure_line, state_of
+from app.cli.jobs import explanation_lines, last_failure_line, state_of
 from app.cli.output import STATUS_STYLES, format_ms, printable, warn
+from app.cli.streams import JobChanges
 from app.model.status import TERMINAL_STATUSES
 
 EXIT_TIMEOUT = 4
+_SHOWN_EVERY_S = 1.0
+"""Sentences of an explanation have times that run."""
+CLUSTER_LOOK_S = 10.0
 _DIGITS = re.compile(r"[0-9.]+")
 
 
@@ -37,15 +42,16 @@ def wait_until_under_way(
     ``tell`` is given what happens meanwhile, line by line. Without it this is shown on stderr.
     """
     began_s = time.monotonic()
-    with Waiting(began_s, tell) as waiting:
+    with Waiting(began_s, tell) as waiting, JobChanges(client, job_id) as changes:
         while True:
             details = client.get(f"/jobs/{job_id}")
             if details["underWay"] or details["state"] in TERMINAL_STATUSES:
                 return details
-            if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
+            left_s = inf if timeout_s is None else began_s + timeout_s - time.monotonic()
+            if left_s <= 0:
                 return details
             waiting.show(details, explanation_lines(client.get(f"/jobs/{job_id}/explanation")))
-            time.sleep(POLL_S)
+            changes.wait(min(_SHOWN_EVERY_S, left_s))
 
 
 def not_under_way(details: Json, timeout_s: float) -> TimeIsOver:
@@ -100,3 +106,29 @@ class Waiting:
             if kind not in self._told:
                 self._told.add(kind)
                 self._tell(f"  {sentence}")
+
+
+class ClusterWatch:
+    """Says once that a job waits for the cluster to be seen, and once that it does not any more."""
+
+    def __init__(self, client: Client, job_id: str, *, every_s: float = CLUSTER_LOOK_S) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._every_s = every_s
+        self._look_at_s = time.monotonic() + every_s
+        self._is_told = False
+
+    def turn(self) -> None:
+        """Look, if it is time to."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + self._every_s
+        supply = self._client.get(f"/jobs/{self._job_id}/explanation").get("supply") or {}
+        is_unreachable = bool(supply.get("outOfSight"))
+        if is_unreachable and not self._is_told:
+            why = " ".join(supply.get("why") or ["The cluster cannot be asked what it has."])
+            warn(f"Waiting on: {why} What was asked for is kept; Ctrl-C does not undo it.")
+        if self._is_told and not is_unreachable:
+            warn("Waiting on: the cluster can be asked again.")
+        self._is_told = is_unreachable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from app.cli import rescales
 from app.cli.client import Client
-from app.cli.errors import CliError, NoServer, Refused
+from app.cli.errors import CliError
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import (
     STATUS_STYLES,
@@ -26,9 +25,11 @@ from app.cli.output import (
     print_json,
     rich_table,
     say,
+    until_interrupted,
     warn,
 )
 from app.cli.snapshot import Look, look
+from app.cli.streams import JobChanges, is_away
 
 VERTEX_HEADERS = ["vertex", "lower", "upper", "parallelism", "tasks", "records in/s", "out/s", "busy"]
 VERTEX_RIGHT = VERTEX_HEADERS[1:]
@@ -49,7 +50,14 @@ BATCH_RIGHT = ["lower", "upper", "parallelism", "done", "time", "rest", "read", 
 
 def watch(
     job: JobArgument,
-    interval: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two looks.")] = 0.5,
+    interval: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            max=60,
+            help="Seconds between two looks at rates and backlog; what happens is shown at once.",
+        ),
+    ] = 2.0,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
@@ -57,21 +65,18 @@ def watch(
     """Watch a job until it ends: bounds, parallelism and tasks per vertex, rates, backlog, rescales."""
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
-        try:
+        with until_interrupted(), JobChanges(client, job_id, poll_s=interval) as changes:
             if as_json or not is_terminal():
-                _watch_lines(client, job_id, interval, as_json)
+                _watch_lines(client, job_id, changes, interval, as_json=as_json)
             else:
-                _watch_live(client, job_id, interval)
-        except KeyboardInterrupt:
-            # Ctrl-C is how a person ends watching: not a failure.
-            return
+                _watch_live(client, job_id, changes, interval)
 
 
-def _watch_live(client: Client, job_id: str, interval_s: float) -> None:
+def _watch_live(client: Client, job_id: str, changes: JobChanges, interval_s: float) -> None:
     seen = look(client, job_id)
     with Live(render(seen), console=Console(), auto_refresh=False, transient=False) as live:
         while not seen.ended:
-            time.sleep(interval_s)
+            changes.wait(interval_s)
             try:
                 seen = look(client, job_id)
                 live.update(render(seen), refresh=True)
@@ -82,7 +87,9 @@ def _watch_live(client: Client, job_id: str, interval_s: float) -> None:
                 live.update(Group(render(seen), Text(str(error), style="yellow")), refresh=True)
 
 
-def _watch_lines(client: Client, job_id: str, interval_s: float, as_json: bool) -> None:
+def _watch_lines(
+    client: Client, job_id: str, changes: JobChanges, interval_s: float, *, as_json: bool
+) -> None:
     """One line for each change: of anything with --json, else of what matters."""
     last: object = None
     away = False
@@ -95,21 +102,15 @@ def _watch_lines(client: Client, job_id: str, interval_s: float, as_json: bool) 
             if not away:
                 say(str(error)) if not as_json else warn(str(error))
             away = True
-            time.sleep(interval_s)
-            continue
-        away = False
-        now = seen.as_json() if as_json else plain_line(seen, with_rates=False)
-        if now != last:
-            print_json(now, compact=True) if as_json else say(plain_line(seen))
-            last = now
-        if seen.ended:
-            return
-        time.sleep(interval_s)
-
-
-def is_away(error: CliError) -> bool:
-    """Whether there is, for now, no server that could tell."""
-    return isinstance(error, NoServer) or (isinstance(error, Refused) and error.status == 503)
+        else:
+            away = False
+            now = seen.as_json() if as_json else plain_line(seen, with_rates=False)
+            if now != last:
+                print_json(now, compact=True) if as_json else say(plain_line(seen))
+                last = now
+            if seen.ended:
+                return
+        changes.wait(interval_s)
 
 
 def plain_line(seen: Look, *, with_rates: bool = True) -> str:

@@ -28,6 +28,19 @@ class FloorCeiling:
         floor = other.floor if self.floor is None else self.floor
         return FloorCeiling(floor, other.ceiling if self.ceiling is None else self.ceiling)
 
+    def within(self, declared: Bounds, max_parallelism: int) -> Bounds:
+        """The bounds that count for a vertex: ``declared``, raised to the floor and then lowered to the ceiling.
+
+        A floor alone never asks for a redistribution of state: it counts up to ``max_parallelism``.
+        """
+        lower, upper = declared.lower, declared.upper
+        if self.floor is not None:
+            floor = min(self.floor, max(max_parallelism, upper))
+            lower, upper = max(lower, floor), max(upper, floor)
+        if self.ceiling is not None:
+            lower, upper = min(lower, self.ceiling), min(upper, self.ceiling)
+        return Bounds(lower, upper)
+
 
 NO_LIMITS: Final = FloorCeiling()
 
@@ -66,28 +79,18 @@ class ScalingPolicy:
 
 
 def within(policy: ScalingPolicy, graph: JobGraph, requirements: Requirements) -> Requirements:
-    """``requirements`` with bounds that decisions are made with: the floor and the ceiling win over what was declared.
-
-    A floor alone never asks for a redistribution of state: it counts up to the max parallelism of its vertex.
-    """
+    """``requirements`` with the bounds that decisions are made with: the limits win over what was declared."""
     if not policy:
         return requirements
     limits = {vertex: own.over(policy.all_vertices) for vertex, own in policy.vertices}
     bounds = tuple(
-        (vertex, _clamped(own, limits.get(vertex, policy.all_vertices), graph, vertex))
+        (
+            vertex,
+            limits.get(vertex, policy.all_vertices).within(own, graph.by_id[vertex].max_parallelism),
+        )
         for vertex, own in requirements
     )
     return replace(requirements, bounds=bounds)
-
-
-def _clamped(declared: Bounds, limits: FloorCeiling, graph: JobGraph, vertex: str) -> Bounds:
-    lower, upper = declared.lower, declared.upper
-    if limits.floor is not None:
-        floor = min(limits.floor, max(graph.by_id[vertex].max_parallelism, upper))
-        lower, upper = max(lower, floor), max(upper, floor)
-    if limits.ceiling is not None:
-        lower, upper = min(lower, limits.ceiling), min(upper, limits.ceiling)
-    return Bounds(lower, upper)
 
 
 def faults(graph: JobGraph, all_vertices: FloorCeiling, vertices: Mapping[str, FloorCeiling]) -> list[str]:

@@ -51,7 +51,7 @@ async def test_another_client_s_change_is_not_overwritten_unseen(
     page.on("request", lambda sent: keys.append(sent.headers.get("idempotency-key", "")))
     await page.get_by_label("Reason").fill("über die Nacht")
     await page.get_by_role("button", name="Declare", exact=True).click()
-    await expect(page.get_by_text("Somebody has changed the bounds")).to_be_visible()
+    await expect(page.get_by_text("Somebody has made a change meanwhile")).to_be_visible()
     await expect(page.get_by_text(f"in force 1{DASH}5")).to_be_visible()
     await expect(upper).to_have_value("3")
     await page.get_by_role("button", name="Declare", exact=True).click()
@@ -78,6 +78,70 @@ async def test_a_rescale_that_was_taken_back_can_be_tried_again(
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await expect(page.locator(".mark.bar")).to_have_count(4)
     assert (await world.http.get(f"/jobs/{job_id}/resource-requirements")).headers["etag"] == '"3"'
+
+
+async def test_a_floor_and_a_ceiling_are_set_with_a_preview(world: World, opened: tuple[Page, str]) -> None:
+    page, url = opened
+    job_id = await world.running()
+    await page.goto(f"{url}/#/jobs/{job_id}")
+    await page.get_by_role("button", name="Floor and ceiling").click()
+    ceiling, everywhere = page.get_by_label("delays: ceiling"), page.get_by_label("all vertices: floor")
+    await ceiling.fill("1")
+    await expect(page.locator("tr", has=ceiling).locator(".then")).to_have_text("1")
+    await expect(page.get_by_text(f"in force none{DASH}none")).to_be_visible()
+    await everywhere.fill("many")
+    await expect(page.get_by_role("heading", name="This would be refused")).to_be_visible()
+    await everywhere.fill("")
+    await expect(page.get_by_role("heading", name="What would happen")).to_be_visible()
+    assert (await world.get(f"/jobs/{job_id}/scaling-policy"))["vertices"] == {}, "a preview sets nothing"
+    await page.get_by_label("Reason").fill("the database")
+    await page.get_by_role("button", name="Declare", exact=True).click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    delays = await world.vertex(job_id, "delays")
+    policy = await world.get(f"/jobs/{job_id}/scaling-policy")
+    assert policy == {
+        "allVertices": {"floor": None, "ceiling": None},
+        "vertices": {delays: {"floor": None, "ceiling": 1}},
+    }
+    (version,) = await world.get(f"/jobs/{job_id}/scaling-policy/history")
+    assert version["reason"] == "the database"
+    await expect(page.locator(".why")).to_contain_text("the ceiling 1 of the scaling policy")
+    # What is removed is gone.
+    await page.get_by_role("button", name="Floor and ceiling").click()
+    await expect(ceiling).to_have_value("1")
+    await ceiling.fill(" ")
+    await page.get_by_role("button", name="Declare", exact=True).click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    assert (await world.get(f"/jobs/{job_id}/scaling-policy"))["vertices"] == {}
+
+
+async def test_bounds_wait_for_a_deadline_and_the_rescale_is_canceled(
+    world: World, opened: tuple[Page, str]
+) -> None:
+    page, url = opened
+    job_id = await world.running()
+    await page.goto(f"{url}/#/jobs/{job_id}")
+    await page.get_by_role("button", name="Change bounds").click()
+    await page.get_by_label("flights: upper bound").fill("12")
+    preview, choice = page.locator(".preview"), page.get_by_label("then")
+    await expect(choice).to_be_disabled()
+    await page.get_by_label("Wait for all slots for").fill("soon")
+    await expect(preview).to_contain_text("should be a duration such as")
+    await page.get_by_label("Wait for all slots for").fill("1 h")
+    await expect(preview).to_contain_text("at the deadline the former bounds would come back")
+    await choice.select_option("COMMIT")
+    await expect(preview).not_to_contain_text("at the deadline the former bounds would come back")
+    await page.get_by_role("button", name="Declare", exact=True).click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    (pending,) = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
+    assert (pending["onTimeout"], pending["rescale"]) == ("COMMIT", 2)
+    await page.get_by_role("button", name="Cancel the rescale").click()
+    await page.get_by_role("button", name="Cancel rescale 2").click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Cancel the rescale")).to_have_count(0)
+    flights = await world.vertex(job_id, "flights")
+    declared = await world.get(f"/jobs/{job_id}/resource-requirements")
+    assert declared[flights]["parallelism"] == {"lowerBound": 1, "upperBound": 2}
 
 
 async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(

@@ -88,12 +88,13 @@ async def test_every_call_of_the_page_is_an_operation_of_the_api(world: World) -
         text = module.read_text(encoding="utf-8")
         for pattern, prefix in (
             (r'(?<![.\w])(?:get|useEvents)\(\s*[`"]([^`"]+)', "/"),
-            (r'call\(\s*"[A-Z]+",\s*(?:\w+ \? "[^"]+" : )?[`"]([^`"]+)', "/"),
+            (r'call\(\s*"[A-Z]+",\s*(?:\w+ \? "[^"]+" : )?[`"]([^`"$][^`"]*)', "/"),
             (r'\b(?:job|path)\([\w.]+, [`"]([^`"]+)', "/jobs/*"),
+            (r'\brest(?:: |=\$\{)[`"](/[^`"]+)', "/jobs/*"),
         ):
             called |= {
                 prefix + re.sub(r"\$\{.*\}", "*", path.split("?")[0]) for path in re.findall(pattern, text)
             }
-    called = {re.sub(r"/resource-requirements\*$", "/resource-requirements", path) for path in called}
     assert {"/jobs/overview", "/events", "/jobs/*/events", "/jobs/*/attempts/*/logs", "/jobs"} <= called
+    assert {"/jobs/*/resource-requirements", "/jobs/*/scaling-policy", "/jobs/*/rescales/*"} <= called
     assert called - known == set()

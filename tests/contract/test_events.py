@@ -61,6 +61,8 @@ async def test_the_life_of_a_job_is_told_in_order_and_agrees_with_its_history(an
         (1, "anonymous", None),
         (2, "anonymous", "more"),
     ]
+    assert all(one["summary"] for one in events)
+    assert tell[1]["summary"].startswith("version 2, flights 1 to ") and ": more" in tell[1]["summary"]
     attempts = [(one["type"], one["attempt"]) for one in events if one["type"].startswith("attempt")]
     assert attempts[0] == ("attempt-begun", 1) and attempts[-1][0] == "attempt-ended"
     assert events[0]["timestampInMillis"] <= events[-1]["timestampInMillis"]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.dependencies import Job, Plane, Principal, StillAllowed
-from app.api.event_streams import EventStream, Streams, following, stored
+from app.api.event_streams import EventStream, EventTexts, Streams, following, stored
 from app.api.openapi import refusals
 from app.api.parameters import MAX_NUMBER, Boolean, SomeOf, WholeNumber
 from app.api.routes import SharedOperation
@@ -88,13 +88,14 @@ async def _stream(
         if request.method == "HEAD":
             return Response(media_type=EventSourceResponse.media_type)
         streams: Streams = request.app.state.streams
+        texts: EventTexts = request.app.state.event_texts
         feed = plane.events
         streams.opened(principal)
         closed = functools.partial(streams.closed, principal)
         try:
             if not follow:
                 first = await feed.stored(wanted, cursor or 0)
-                return EventStream(stored(feed, wanted, first), closed)
+                return EventStream(stored(feed, wanted, first, texts), closed)
             follower = Follower(feed, wanted, cursor)
             await follower.join()
         except BaseException:
@@ -105,7 +106,7 @@ async def _stream(
             follower.leave()
             closed()
 
-        return EventStream(following(follower, is_allowed), over)
+        return EventStream(following(follower, texts, is_allowed), over)
 
     return answer
 

@@ -43,7 +43,7 @@ def is_local(address: str) -> bool:
     """Whether this machine has the address. Some machines let anything be listened at: there, nothing is known."""
     if is_loopback(address):
         return True
-    return _can_listen(address) and not _can_listen(_NOBODYS)
+    return can_listen(address) and not can_listen(_NOBODYS)
 
 
 def match(
@@ -108,7 +108,8 @@ def _is_anywhere(host: str) -> bool:
         return False
 
 
-def _can_listen(address: str) -> bool:
+def can_listen(address: str) -> bool:
+    """Whether a process of this host can listen at ``address``."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -68,24 +68,27 @@ export const job = (id, rest = "") => `jobs/${id}${rest}`;
 /** A header is bytes: a text with other characters than those of ASCII goes as its UTF-8. */
 export const headerText = (text) => String.fromCharCode(...new TextEncoder().encode(text));
 
-/** The bounds of a job and their version; for `put` of `sendBounds`. */
-export async function readBounds(id, signal) {
-  const answer = await call("GET", job(id, "/resource-requirements"), { signal });
-  return { version: answer.headers.get("ETag"), bounds: await answer.json() };
+/** What is declared at `path`, and its version; for `sendDeclared`. */
+export async function readDeclared(path, signal) {
+  const answer = await call("GET", path, { signal });
+  return { version: answer.headers.get("ETag"), body: await answer.json() };
 }
 
 /** A key for one change, by which the server knows it again if its answer was lost. */
 export const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16)).join("-");
 
-/** Declare bounds, or with `dryRun` ask what would happen. They are refused if `version` is not in force. */
-export async function sendBounds(id, { version, bounds, reason, key, dryRun, retry }, signal) {
+/** Declare `body` at `path`, or with `dryRun` ask what would happen. It is refused if `version` is not in force. */
+export async function sendDeclared(path, { version, body, reason, key, deadline, onTimeout, dryRun, retry }, signal) {
   const asked = [dryRun && "dryRun=true", retry && "retry=true"].filter(Boolean);
   const query = asked.length ? `?${asked.join("&")}` : "";
   const headers = { "Content-Type": "application/json", "If-Match": version };
   if (key) headers["Idempotency-Key"] = key;
   if (reason) headers["X-Slotwise-Reason"] = headerText(reason);
-  const path = job(id, `/resource-requirements${query}`);
-  return (await call("PUT", path, { body: JSON.stringify(bounds), headers, signal })).json();
+  if (deadline) {
+    headers["X-Slotwise-Deadline"] = headerText(deadline);
+    headers["X-Slotwise-On-Timeout"] = onTimeout;
+  }
+  return (await call("PUT", `${path}${query}`, { body: JSON.stringify(body), headers, signal })).json();
 }
 
 /** The events behind `cursor.after`, until `signal`. The cursor moves on with them, so that a later call goes on. If it

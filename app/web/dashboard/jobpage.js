@@ -4,11 +4,11 @@ import { html, useEffect, useMemo, useRef, useState } from "./standalone.module.
 import { call, get, job as path } from "./api.js";
 import { useEvents, useNow, useRead } from "./live.js";
 import { Dialog, EventItem, Live, Problem, SlotBar, Status, hasEnded, kindOf } from "./parts.js";
-import { BoundsDialog } from "./bounds.js";
+import { BOUNDS, DeclareDialog, policyOf } from "./bounds.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
 import { ALL, busyTimes, readOn } from "./series.js";
-import { FIRST_RANGE_MS, Timeline, namesOf, stepOf } from "./timeline.js";
+import { FIRST_RANGE_MS, Timeline, stepOf } from "./timeline.js";
 import { cause, change, duration, outcome, time, took } from "./words.js";
 
 const EVERY_MS = 5_000;
@@ -50,7 +50,7 @@ export function JobPage({ id, theme }) {
     </div>
     <${Timeline} job=${job.value} records=${records.all} events=${events} load=${load.value} vertices=${vertices}
       selected=${shown} onSelect=${setSelected} rangeMs=${range} onRange=${setRange} theme=${theme} now=${now} />
-    <${Below} job=${job.value} records=${records.all} events=${events} vertices=${vertices} now=${now} />
+    <${Below} job=${job.value} records=${records.all} events=${events} now=${now} />
   </main>`;
 }
 
@@ -130,13 +130,16 @@ function Head({ job, live, explained, vertices, onChanged }) {
       ${job.sparkUi && html`<a class="button" href=${job.sparkUi} rel="noreferrer">Spark's page</a>`}
       ${!isOver && html`<button class="main" disabled=${!canChange} title=${explained?.reactive ? REACTIVE : ""}
           onClick=${() => setOpen("bounds")}>Change bounds</button>
+        <button disabled=${!explained} onClick=${() => setOpen("policy")}>Floor and ceiling</button>
         <button onClick=${() => setOpen("stop")}>Stop</button>
         <button class="danger" onClick=${() => setOpen("cancel")}>Cancel</button>`}
       ${isOver && html`<button class="danger" onClick=${() => setOpen("forget")}>Forget</button>`}
     </div>
-    ${open === "bounds" && html`<${BoundsDialog} jobId=${job.jid} vertices=${vertices}
+    ${open === "bounds" && html`<${DeclareDialog} kind=${BOUNDS} jobId=${job.jid} vertices=${vertices}
       retry=${Boolean(explained?.rollback)} onClose=${close} />`}
-    ${open in ENDINGS && html`<${Confirm} what=${open} job=${job} onClose=${close} onDone=${onChanged} />`}
+    ${open === "policy" && html`<${DeclareDialog} kind=${policyOf(Object.keys(vertices))} jobId=${job.jid}
+      vertices=${vertices} onClose=${close} />`}
+    ${open in ENDINGS && html`<${Confirm} ...${ENDINGS[open]} job=${job} onClose=${close} onDone=${onChanged} />`}
   </div>`;
 }
 
@@ -161,25 +164,25 @@ const ENDINGS = {
   },
 };
 
-function Confirm({ what, job, onClose, onDone }) {
-  const { verb, text, method, rest } = ENDINGS[what];
+/** `what`: the thing that the verb is done to, if that is not the job itself. */
+function Confirm({ verb, what, text, method, rest, job, onClose, onDone }) {
   const [state, setState] = useState({});
   async function act() {
     setState({ isSending: true });
     try {
       await call(method, path(job.jid, rest));
-      if (what === "forget") location.hash = "#/";
+      if (rest === "") location.hash = "#/";
       onClose();
       onDone();
     } catch (error) {
       setState({ error });
     }
   }
-  return html`<${Dialog} title=${`${verb} ${job.name}?`} onClose=${onClose}>
+  return html`<${Dialog} title=${`${verb} ${what ?? job.name}?`} onClose=${onClose}>
     <p>${text}</p>
     <${Problem} error=${state.error} />
     <footer><button class="plain" onClick=${onClose}>Back</button>
-      <button class="danger" disabled=${state.isSending} onClick=${act}>${verb} the job</button></footer>
+      <button class="danger" disabled=${state.isSending} onClick=${act}>${verb} ${what ?? "the job"}</button></footer>
   <//>`;
 }
 
@@ -208,9 +211,8 @@ function Why({ explained }) {
 
 const TABS = ["Rescales", "Events", "Log"];
 
-function Below({ job, records, events, vertices, now }) {
+function Below({ job, records, events, now }) {
   const [tab, setTab] = useState(TABS[0]);
-  const names = useMemo(() => namesOf(vertices), [vertices]);
   const move = (event) => {
     const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!way) return;
@@ -224,8 +226,8 @@ function Below({ job, records, events, vertices, now }) {
         tabindex=${tab === name ? 0 : -1} onClick=${() => setTab(name)}>${name}</button>`)}
     </div>
     <div role="tabpanel" aria-label=${tab}>
-      ${tab === "Rescales" && html`<${Rescales} records=${records} now=${now} />`}
-      ${tab === "Events" && html`<${Events} events=${events} names=${names} now=${now} />`}
+      ${tab === "Rescales" && html`<${Rescales} job=${job} records=${records} now=${now} />`}
+      ${tab === "Events" && html`<${Events} events=${events} now=${now} />`}
       ${tab === "Log" && html`<${Log} jobId=${job.jid} attemptNumber=${job.attempt} />`}
     </div>
   </section>`;
@@ -233,7 +235,10 @@ function Below({ job, records, events, vertices, now }) {
 
 const COLUMNS = ["#", "When", "Cause", "Parallelism", "Rung", "Took", "Gap", "Outcome"];
 
-function Rescales({ records, now }) {
+const CANCEL = "The bounds before it come back. A rescale that is being carried out already cannot be canceled.";
+
+function Rescales({ job, records, now }) {
+  const [canceled, setCanceled] = useState(null);
   if (records.length === 0) return html`<p class="muted">There was no rescale yet.</p>`;
   return html`<table class="rescales">
     <thead><tr>${COLUMNS.map((name) => html`<th>${name}</th>`)}</tr></thead>
@@ -243,14 +248,18 @@ function Rescales({ records, now }) {
       <td>${change(one)}</td><td>${one.rung ?? ""}</td><td>${took(one, now)}</td>
       <td>${one.outputGapInMillis === null ? "" : duration(one.outputGapInMillis)}</td>
       <td><span class="status ${kindOf(one.terminalState ?? "OPEN")}">${outcome(one)}</span>
+        ${!one.terminalState && !hasEnded(job.state) && html` <button class="danger small"
+          onClick=${() => setCanceled(one)}>Cancel the rescale</button>`}
         ${one.message && html`<small>${one.message}</small>`}</td>
     </tr>`)}</tbody>
-  </table>`;
+  </table>
+  ${canceled && html`<${Confirm} verb="Cancel" what=${`rescale ${canceled.number}`} text=${CANCEL} method="DELETE"
+    rest=${`/rescales/${canceled.rescaleUuid}`} job=${job} onClose=${() => setCanceled(null)} onDone=${() => {}} />`}`;
 }
 
-function Events({ events, names, now }) {
+function Events({ events, now }) {
   const shown = events.slice(-EVENTS_SHOWN).reverse();
   if (shown.length === 0) return html`<p class="muted">No event is kept.</p>`;
   return html`<ol class="events">
-    ${shown.map((event) => html`<${EventItem} key=${event.id} event=${event} names=${names} now=${now} />`)}</ol>`;
+    ${shown.map((event) => html`<${EventItem} key=${event.id} event=${event} now=${now} />`)}</ol>`;
 }

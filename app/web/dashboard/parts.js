@@ -1,7 +1,7 @@
 // Small parts that several pages share.
 
 import { html, useEffect, useRef } from "./standalone.module.js";
-import { eventText, time } from "./words.js";
+import { time } from "./words.js";
 
 const KINDS = {
   RUNNING: "ok", FINISHED: "done", FAILED: "bad", FAILING: "bad", CANCELED: "off", COMPLETED: "ok", IGNORED: "off",
@@ -27,9 +27,9 @@ export const Live = ({ state }) =>
   html`<span class="connection ${state}" role="status">${state === "live" ? "live" : "connecting…"}</span>`;
 
 /** `children`: what stands before its words. */
-export const EventItem = ({ event, names, now, children }) => html`<li>
+export const EventItem = ({ event, now, children }) => html`<li>
   <time>${time(event.timestampInMillis, now)}</time><span class="type">${event.type}</span>
-  <span>${children}${" "}${eventText(event, names)}</span>
+  <span>${children}${" "}${event.summary ?? event.message}</span>
 </li>`;
 
 /** A dialog above the page; Escape and a click beside it close it. */

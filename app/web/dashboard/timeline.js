@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./standalone.module.js";
 import { ALL, bars, loadColumns, points, span, steps, valuesAt } from "./series.js";
-import { count, eventText, facts, time } from "./words.js";
+import { count, facts, time } from "./words.js";
 import { kindOf } from "./parts.js";
 
 const RANGES = [["10 min", 600_000], ["1 h", 3_600_000], ["6 h", 21_600_000], ["all", ALL]];
@@ -10,8 +10,6 @@ export const FIRST_RANGE_MS = RANGES[0][1];
 // The lanes are as far from the edges as the plots are.
 const AXIS_WIDTH = 52;
 const EDGE = 26;
-
-export const namesOf = (vertices) => Object.fromEntries(Object.entries(vertices).map(([id, { name }]) => [id, name]));
 
 /** Which step of `/load` a range is drawn from: fine steps go back ten minutes. */
 export const stepOf = (rangeMs) => (rangeMs <= FIRST_RANGE_MS ? 5 : 60);
@@ -142,12 +140,12 @@ const rescaleMark = (now) => ({ record, outcome: ending, left, width }) => ({
   rows: facts(record, now),
 });
 
-const pointMark = (names, now) => ({ event, left }) => ({
+const pointMark = (now) => ({ event, left }) => ({
   key: event.id,
   left,
   look: `point ${event.type === "failure" ? "bad" : "note"}`,
   title: `${event.type}, ${time(event.firstTimestampInMillis ?? event.timestampInMillis, now)}`,
-  rows: [[event.reason ?? "", eventText(event, names)]],
+  rows: [[event.reason ?? "", event.summary]],
 });
 
 function Tip({ shown }) {
@@ -172,7 +170,6 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
   const [at, setAt] = useState(null);
   const [shown, setShown] = useState(null);
   const axis = useMemo(() => span(job, records, rangeMs, now), [job, records, rangeMs, now]);
-  const names = useMemo(() => namesOf(vertices), [vertices]);
   const vertex = vertices[selected];
   const columns = useMemo(() => {
     const { lower, upper, actual } = vertex ?? {};
@@ -207,7 +204,7 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
     </header>
     <div class="lanes">
       <${Lane} label="Rescales" marks=${bars(records, axis).map(rescaleMark(now))} onShow=${setShown} />
-      <${Lane} label="Notes" marks=${points(events, axis).map(pointMark(names, now))} onShow=${setShown} />
+      <${Lane} label="Notes" marks=${points(events, axis).map(pointMark(now))} onShow=${setShown} />
       <${Tip} shown=${shown} />
     </div>
     <${Plot} kind="parallelism" label="Parallelism" isLast=${!hasLoad} data=${data} ...${plot} />

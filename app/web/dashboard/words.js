@@ -1,4 +1,4 @@
-// Numbers, times, rescales and events in words. Pure, but for the time zone and the date.
+// Numbers, times and rescales in words. Pure, but for the time zone and the date.
 
 const UNITS = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1_000]];
 
@@ -28,6 +28,7 @@ export function count(value) {
 const CAUSES = {
   INITIAL_SCHEDULE: "first start",
   UPDATE_REQUIREMENT: "bounds were declared",
+  UPDATE_POLICY: "a floor or ceiling was set",
   NEW_RESOURCE_AVAILABLE: "slots came or went",
   RECOVERABLE_FAILOVER: "a failure",
 };
@@ -65,54 +66,4 @@ export function facts(record, now) {
     ["Takes back", record.rollbackOf === null ? null : `rescale ${record.rollbackOf}`],
     ["Remark", record.message],
   ].filter(([, text]) => text);
-}
-
-const by = (event) => (event.requestedBy ? ` by ${event.requestedBy}` : "") + (event.reason ? `: ${event.reason}` : "");
-
-// Of vertices whose names are known: ids are of no use to a reader.
-function parallelism(numbers, names) {
-  const known = Object.entries(numbers ?? {}).filter(([id, value]) => value !== null && names[id]);
-  return known.map(([id, value]) => `${names[id]} ${value}`).join(", ");
-}
-
-function boundsText(bounds, names) {
-  const known = Object.entries(bounds ?? {}).filter(([id]) => names[id]);
-  return known.map(([id, { lowerBound, upperBound }]) => `${names[id]} ${lowerBound}–${upperBound}`).join(", ");
-}
-
-const TEXTS = {
-  status: (event) => `${event.previousStatus ?? "new"} → ${event.status}${event.cause ? `: ${event.cause}` : ""}`,
-  requirements: (event, names) => `bounds ${boundsText(event.bounds, names) || `version ${event.version}`}${by(event)}`,
-  "slot-share": (event) => `weight ${event.weight}, priority ${event.priority}, cap ${event.cap ?? "none"}${by(event)}`,
-  "rescale-begun": (event) => `rescale ${event.number} begins: ${cause(event)}${by(event)}`,
-  "rescale-step": (event, names) =>
-    [`rescale ${event.number}: ${event.schedulerState}`, event.rung, parallelism(event.postRescaleParallelism, names)]
-      .filter(Boolean).join(", "),
-  "rescale-ended": (event, names) =>
-    [`rescale ${event.number} ${outcome(event)} after ${duration(event.durationInMillis)}`, event.rung,
-      parallelism(event.postRescaleParallelism, names), event.message].filter(Boolean).join(", "),
-  failure: (event) => `${event.vertex ? `${event.vertex}: ` : ""}${event.error}`,
-  "no-change": (event) => (event.count > 1 ? `${event.message} (${event.count} times)` : event.message),
-  restart: (event) =>
-    `${event.query ?? "the job"} restarts, number ${event.number}, in ${duration(event.backoffInMillis)}`,
-  "attempt-begun": (event, names) =>
-    [`attempt ${event.attempt} begins`, parallelism(event.parallelism, names)].filter(Boolean).join(": "),
-  "attempt-ended": (event) => `attempt ${event.attempt}: ${event.outcome}`,
-  batches: (event) =>
-    `batches ${count(event.batches)}, records ${count(event.records)}, longest ${duration(event.longestBatchInMillis)}, `
-    + `backlog ${count(event.pendingRecords)}`,
-  "job-forgotten": (event) => `job ${event.forgottenJob} was forgotten`,
-  "member-joined": (event) => `server ${event.seat} joined at ${event.url}`,
-  "member-left": (event) => `server ${event.seat} left`,
-};
-
-const USUAL = new Set(["id", "type", "jid", "timestampInMillis"]);
-
-/** An event as a sentence. Of a type that is not known here: its fields. */
-export function eventText(event, names = {}) {
-  const text = TEXTS[event.type];
-  if (text) return text(event, names);
-  if (event.message) return event.message;
-  const rest = Object.entries(event).filter(([name, value]) => !USUAL.has(name) && value !== null);
-  return rest.map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
 }

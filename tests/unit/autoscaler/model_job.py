@@ -45,6 +45,8 @@ class ModelJob:
     backlogs: list[float] = field(default_factory=list)
     status: str = "RUNNING"
     rollback: dict[str, Any] | None = None
+    floor: int | None = None
+    ceiling: int | None = None
     attempt: int = 1
 
     def __post_init__(self) -> None:
@@ -68,8 +70,10 @@ class ModelJob:
             if self.batch is not None and self.batch[2] <= self.now_ms:
                 self._end(*self.batch)
             if self.batch is None and (rows := min(self.limit_rows, int(self.arrived) - self.done)) > 0:
-                if self.parallelism != self.upper:
-                    self.parallelism, self.since_ms = self.upper, self.now_ms
+                wanted = max(self.upper, self.floor or 1)
+                wanted = min(wanted, self.ceiling or wanted)
+                if self.parallelism != wanted:
+                    self.parallelism, self.since_ms = wanted, self.now_ms
                 self.tasks_ms = self._tasks_ms(rows)
                 self.batch = (rows, self.now_ms, self.now_ms + FIXED_MS + round(self.tasks_ms[2]))
         self.backlogs.append(self.arrived - self.done)
@@ -105,6 +109,9 @@ class ModelJob:
             return {VERTEX: {"parallelism": bounds}}, f'"{self.version}"'
         if last == "explanation":
             return {"rollback": self.rollback}, None
+        if last == "scaling-policy":
+            limits = {"floor": self.floor, "ceiling": self.ceiling}
+            return {"allVertices": {}, "vertices": {VERTEX: limits}}, '"2"'
         if last == "load":
             return self._load(), None
         if place.path.endswith("/subtasks/metrics"):

@@ -10,6 +10,7 @@ from app.autoscaler.decide import decide
 from app.autoscaler.policy import Policy, Range
 from app.autoscaler.schedule import Period
 from app.autoscaler.seen import Action, Memory, Recommendation
+from app.model.scaling_policy import FloorCeiling
 from tests.unit.autoscaler.jobs import LOAD, NOW_MS, snapshot, vertex
 
 POLICY = Policy()
@@ -231,3 +232,48 @@ def test_a_job_with_nothing_to_do_needs_no_more_than_the_least() -> None:
 def test_an_unknown_backlog_is_said() -> None:
     found = decide(snapshot(load=replace(LOAD, backlog_rows=None, growth_per_second=None)), POLICY)
     assert found.reason.startswith("100 rows/s are processed, the backlog is not known.")
+
+
+def test_above_the_operator_s_ceiling_nothing_is_asked_for() -> None:
+    busy = replace(BUSY, busy_ms=2_000.0, operator=FloorCeiling(ceiling=4))
+    found = decide(snapshot(busy), POLICY)
+    assert found.upper == {"slow": 4}
+    assert "The operator's ceiling holds slow at 4, where the load asks for 6." in found.reason
+    there = replace(busy, parallelism=4, upper=4, busy_ms=1_000.0)
+    found = decide(snapshot(there), POLICY)
+    assert (found.action, found.upper) == (Action.NONE, {})
+    assert "holds slow at 4, where the load asks for 6. All vertices are at the limits" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("upper", "operator"),
+    [
+        (1, FloorCeiling(floor=2)),
+        (1, FloorCeiling(floor=2, ceiling=2)),
+        (2, FloorCeiling(ceiling=2)),
+        (8, FloorCeiling(ceiling=2)),
+        (8, FloorCeiling(floor=2, ceiling=2)),
+    ],
+)
+def test_what_the_operator_has_corrected_is_not_declared_again(upper: int, operator: FloorCeiling) -> None:
+    """Whatever is declared, two tasks are what counts, and what the load asks for."""
+    at_two = vertex(parallelism=2, upper=upper, busy_ms=700.0, operator=operator)
+    assert at_two.effective.upper == 2
+    assert decide(snapshot(at_two), replace(POLICY, scale_down_window_ms=0)).upper == {}
+
+
+def test_below_the_operator_s_floor_nothing_is_taken_away() -> None:
+    lazy = replace(LAZY, operator=FloorCeiling(floor=3))
+    now = replace(POLICY, scale_down_window_ms=0)
+    found = decide(snapshot(lazy), now)
+    assert found.upper == {"slow": 3}
+    assert "The operator's floor holds slow at 3, where the load asks for 1." in found.reason
+    assert decide(snapshot(replace(lazy, parallelism=3, upper=3)), now).upper == {}
+
+
+def test_the_operator_goes_before_the_policy_and_the_lower_bound() -> None:
+    own = replace(POLICY, parallelism=Range(1, 2))
+    assert decide(snapshot(replace(BUSY, operator=FloorCeiling(floor=5))), own).upper == {}
+    low = vertex(parallelism=3, lower=6, upper=8, busy_ms=5_000.0, operator=FloorCeiling(ceiling=3))
+    found = decide(snapshot(low), POLICY)
+    assert (found.upper, found.action) == ({}, Action.NONE), "its lower bound forbids an upper bound of 3"

@@ -12,11 +12,16 @@ from app.autoscaler.decide import decide, limits_of
 from app.autoscaler.policy import Policy, Range
 from app.autoscaler.profile import Point
 from app.autoscaler.seen import Action, Load, Memory, Recommendation, Snapshot, Vertex
+from app.model.requirements import Bounds
+from app.model.scaling_policy import NO_LIMITS, FloorCeiling
 from tests.unit.autoscaler.jobs import NOW_MS, snapshot
 
 parts = st.floats(0, 1)
 figures = st.floats(0, 1e6)
 anything = st.none() | st.floats()
+
+
+operators = st.sampled_from(((None, None), (None, 3), (2, None), (5, None), (2, 2), (2, 7), (4, 20)))
 
 
 @st.composite
@@ -25,6 +30,7 @@ def vertices(draw: st.DrawFn, group: str | None = None) -> tuple[Vertex, ...]:
     for number in range(draw(st.integers(1, 4))):
         most = draw(st.integers(1, 40))
         upper = draw(st.integers(1, most))
+        floor, ceiling = draw(operators)
         found.append(
             Vertex(
                 f"v{number}",
@@ -36,6 +42,7 @@ def vertices(draw: st.DrawFn, group: str | None = None) -> tuple[Vertex, ...]:
                 most,
                 draw(st.floats(0.1, 1000)),
                 draw(st.floats(1, 3)),
+                FloorCeiling(None if floor is None else min(floor, most), ceiling),
             )
         )
     return tuple(found)
@@ -88,9 +95,28 @@ def test_bounds_are_within_limits(seen: Snapshot, policy: Policy) -> None:
         if upper is not None:
             assert max(each.lower, limits[each.id].least) <= upper <= min(each.most, limits[each.id].most)
             assert upper != each.upper
-            assert upper >= each.lower and upper >= min(
-                policy.parallelism.min or 1, each.most, limits[each.id].most
-            )
+            assert upper >= min(policy.parallelism.min or 1, each.most, limits[each.id].most)
+
+
+@given(snapshots(), policies)
+def test_what_the_operator_would_cut_is_not_asked_for(seen: Snapshot, policy: Policy) -> None:
+    """And what the operator has corrected already is not declared once more."""
+    found = decide(seen, policy)
+    for each in seen.vertices:
+        upper = found.upper.get(each.id)
+        if upper is not None:
+            counts = each.operator.within(Bounds(each.lower, upper), each.most).upper
+            assert counts == upper != each.effective.upper
+
+
+@given(snapshots(), policies)
+def test_limits_of_the_operator_that_do_not_bind_change_nothing(seen: Snapshot, policy: Policy) -> None:
+    wide = FloorCeiling(1, 100)
+    free, bound = (
+        replace(seen, vertices=tuple(replace(each, operator=limits) for each in seen.vertices))
+        for limits in (NO_LIMITS, wide)
+    )
+    assert decide(bound, policy) == decide(free, policy)
 
 
 @given(snapshots(), policies)
@@ -116,7 +142,7 @@ def test_recommending_changes_nothing_but_the_action(seen: Snapshot, policy: Pol
 def fitting(seen: Snapshot, policy: Policy) -> dict[str, int]:
     """What the load asks for. The bounds are such that no limit asks for a change first."""
     limits = limits_of(seen, policy)
-    there = tuple(replace(each, upper=limits[each.id].clamp(each.upper)) for each in seen.vertices)
+    there = tuple(replace(each, upper=limits[each.id].clamp(each.effective.upper)) for each in seen.vertices)
     return dict(decide(replace(seen, vertices=there), policy).memory.recommended[-1].tasks)
 
 

@@ -193,3 +193,13 @@ def test_after_a_takeover_it_measures_anew() -> None:
     job.since_ms = job.now_ms
     turn = loop.turn()
     assert turn.decision is not None and "start or takeover" in turn.decision.reason
+
+
+def test_under_a_ceiling_and_above_a_floor_nothing_is_declared_in_vain() -> None:
+    job = ModelJob(day, lower=1, upper=8, parallelism=8, floor=5, ceiling=8)
+    turns = drive(job, Loop(job, "job", DAYLONG), 24 * HOUR_MS)
+    levels = [upper for _, upper, _ in job.declared]
+    assert levels and (min(levels), max(levels)) == (5, 8)
+    reasons = [turn.decision.reason for turn in turns if turn.decision is not None]
+    for word in ("ceiling", "floor"):
+        assert any(f"The operator's {word} holds slow at" in reason for reason in reasons)

@@ -8,6 +8,8 @@ import pytest
 
 from app.autoscaler.loop import declared
 from app.autoscaler.reading import NotScalable, by_average, look, queries_of
+from app.model.requirements import Bounds
+from app.model.scaling_policy import FloorCeiling
 from tests.unit.autoscaler.model_job import START_MS, VERTEX, ModelJob
 
 
@@ -37,6 +39,11 @@ def test_figures_are_those_of_the_job() -> None:
     # 100 rows of 20 ms by four tasks.
     assert vertex.busy_ms == pytest.approx(500, rel=0.1)
     assert (vertex.name, vertex.lower, vertex.upper, vertex.parallelism, vertex.most) == (VERTEX, 1, 4, 4, 32)
+
+
+def test_the_operator_s_floor_and_ceiling_are_read() -> None:
+    found = seen(running(floor=2, ceiling=3)).vertices[0]
+    assert (found.operator, found.upper, found.effective) == (FloorCeiling(2, 3), 4, Bounds(2, 3))
 
 
 def test_the_time_without_tasks_is_what_planning_takes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from app.api.mark import API_VERSION, MARK
-from app.cli import jobs, main, waiting
+from app.cli import main, streams
 from app.model.ids import vertex_id
 
 JOB_ID = "0123456789abcdef0123456789abcdef"
@@ -38,7 +38,10 @@ class Request:
 
 @dataclass
 class FakeServer:
-    """Answers by ``routes``: (method, path) -> a function of the request. Every request is kept."""
+    """Answers by ``routes``: (method, path) -> a function of the request. Every request is kept.
+
+    What is answered is bytes as they are, a generator of them for a stream that goes on, or else sent as JSON.
+    """
 
     routes: dict[tuple[str, str], Callable[[Request], Answer]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -68,14 +71,18 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
             missing = (404, {"errors": [f"{self.command} {parts.path} is not faked."]})
             answer = route(request) if route else missing
             told = answer[1]
-            content = told if isinstance(told, bytes) else json.dumps(told).encode()
+            pieces = iter(told) if isinstance(told, Generator) else None
+            content = told if isinstance(told, bytes) else b"" if pieces else json.dumps(told).encode()
             self.send_response(answer[0])
             self.send_header(MARK, API_VERSION)
             for name, value in (answer[2] if len(answer) > 2 else {}).items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
+            if pieces is None:
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+            for piece in pieces or ():
+                self.wfile.write(piece)
 
         do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _answer
 
@@ -88,8 +95,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     server.url = f"http://127.0.0.1:{http.server_port}"
     monkeypatch.setenv("SLOTWISE_SERVER", server.url)
     monkeypatch.delenv("SLOTWISE_TOKEN", raising=False)
-    monkeypatch.setattr(jobs, "POLL_S", 0.01)
-    monkeypatch.setattr(waiting, "POLL_S", 0.01)
+    monkeypatch.setattr(streams, "POLL_S", 0.01)
     with_jobs(server)
     try:
         yield server

@@ -54,6 +54,7 @@ def job(fake: Any) -> ModelJob:
         "",
         "/resource-requirements",
         "/explanation",
+        "/scaling-policy",
         "/load",
         "/metrics",
         f"/vertices/{VERTEX}/subtasks/metrics",

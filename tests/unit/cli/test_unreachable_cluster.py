@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.unreachable_cluster import ClusterWatch
+from app.cli.waiting import ClusterWatch
 
 WHY = "The Spark master cannot be asked since 2026-11-23 03:02:00 UTC (refused)."
 

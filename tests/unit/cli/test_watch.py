@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -52,6 +53,28 @@ def test_watch_prints_a_line_per_change_and_ends_with_the_job(slotwise: Run, met
     assert last.startswith("FINISHED")
     assert "\x1b" not in outcome.out
     assert outcome.status == 0
+
+
+def test_what_happens_is_shown_at_once(slotwise: Run, metrics: Any) -> None:
+    """With an interval of a minute, and an event for each look."""
+    details = metrics.routes["GET", f"/jobs/{JOB_ID}"]
+    looks = threading.Semaphore(0)
+
+    def looked(request: Any) -> Any:
+        looks.release()
+        return details(request)
+
+    def stream() -> Generator[bytes]:
+        yield b"id: 3\n\n"
+        assert looks.acquire(timeout=10)
+        for number in range(4, 6):
+            assert looks.acquire(timeout=10)
+            yield f'id: {number}\ndata: {{"type": "status"}}\n\n'.encode()
+
+    metrics.routes["GET", f"/jobs/{JOB_ID}"] = looked
+    metrics.on("GET", f"/jobs/{JOB_ID}/events", (200, stream(), {"Content-Type": "text/event-stream"}))
+    outcome = slotwise("watch", JOB_ID, "--interval", "60")
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["RUNNING", "FINISHED"]
 
 
 def test_watch_json_prints_one_document_per_change(slotwise: Run, metrics: Any) -> None:
@@ -109,7 +132,7 @@ def test_ctrl_c_ends_watching_without_a_complaint(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(watch_module.time, "sleep", interrupted)
+    monkeypatch.setattr(watch_module.JobChanges, "wait", interrupted)
     outcome = slotwise("watch", "delays")
     assert (outcome.status, outcome.err) == (0, "")
 
