@@ -111,6 +111,9 @@ class JobChanges:
             except CliError as error:
                 if not is_away(error):
                     return
+            except (ValueError, RuntimeError):
+                # What came is no event, or the client was closed.
+                return
             finally:
                 self._is_followed = False
             self._is_over.wait(COME_AGAIN_S)

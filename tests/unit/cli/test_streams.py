@@ -94,9 +94,12 @@ def test_a_stream_that_breaks_off_goes_on_behind_its_last_event(fake: Any, only_
     assert [one.headers.get("last-event-id") for one in fake.sent("GET", EVENTS)] == [None, "4", "4"]
 
 
-@pytest.mark.parametrize("refusal", [404, 429])
-def test_without_a_stream_the_job_is_looked_at_from_time_to_time(fake: Any, refusal: int) -> None:
-    fake.on("GET", EVENTS, (refusal, {"errors": ["No."]}))
+@pytest.mark.parametrize(
+    "answer",
+    [(404, {"errors": ["No."]}), (429, {"errors": ["Too many."]}), (200, b"data: {no JSON}\n\n", STREAM)],
+)
+def test_without_a_stream_the_job_is_looked_at_from_time_to_time(fake: Any, answer: Any) -> None:
+    fake.on("GET", EVENTS, answer)
     running, over = (200, {"status": "RUNNING"}), (200, {"status": "CANCELED"})
     fake.on("GET", STATUS, *[running] * 5, over)
     assert ended() == "CANCELED"
