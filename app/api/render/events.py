@@ -25,13 +25,8 @@ def _summary(kind: str, fields: Mapping[str, Json], names: Names) -> str:
         case "status":
             change = f"{fields['previousStatus'] or 'new'} -> {fields['status']}"
             return _joined([change], fields.get("cause"))
-        case "requirements":
-            return _declared(fields, [_bounds(fields["bounds"], names), *_deadline(fields)])
-        case "slot-share":
-            shares = [f"weight {fields['weight']}", f"priority {fields['priority']}"]
-            return _declared(fields, [*shares, f"cap {fields['cap'] or 'none'}"])
-        case "scaling-policy":
-            return _declared(fields, [_limits(fields, names)])
+        case "requirements" | "slot-share" | "scaling-policy":
+            return _declaration(kind, fields, names)
         case "failure":
             return _joined([fields["vertex"]], fields["error"])
         case "no-change":
@@ -73,7 +68,17 @@ def _rescale(kind: str, fields: Mapping[str, Json], names: Names) -> str:
     return _joined([ended, *reached, gap], fields["message"])
 
 
-def _declared(fields: Mapping[str, Json], what: Iterable[str]) -> str:
+def _declaration(kind: str, fields: Mapping[str, Json], names: Names) -> str:
+    if kind == "requirements":
+        what = [_bounds(fields["bounds"], names), *_deadline(fields)]
+    elif kind == "scaling-policy":
+        what = [_limits(fields, names)]
+    else:
+        what = [
+            f"weight {fields['weight']}",
+            f"priority {fields['priority']}",
+            f"cap {fields['cap'] or 'none'}",
+        ]
     return _joined([f"version {fields['version']}", *what, _by(fields)], fields["reason"])
 
 
