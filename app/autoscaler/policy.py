@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from app.autoscaler.schedule import DAY_MINUTES, DAYS, Period, minute_of_day
+from app.model.graphdoc_fields import Errors, Fields, below
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from app.model.option_values import InvalidValue, format_duration_ms, parse_duration_ms
-from app.model.sentences import hint, kind_of, shown
+from app.model.sentences import kind_of, shown
 
 
 class PolicyErrors(ValueError):
@@ -67,153 +70,133 @@ def read_policy(document: object) -> Policy:
     """
     if not isinstance(document, Mapping):
         raise PolicyErrors([f"A policy should be a mapping of fields, found {kind_of(document)}."])
-    reader = _Reader()
-    values = reader.fields("The policy", document, _FIELDS)
-    policy = Policy(**values)
-    if not reader.errors:
-        reader.errors += _contradictions(policy)
-    if reader.errors:
-        raise PolicyErrors(reader.errors)
+    errors = Errors()
+    policy = _policy(Fields(errors, "", document, _FIELDS, "a policy"))
+    sentences = errors.texts() or _contradictions(policy)
+    if sentences:
+        raise PolicyErrors(sentences)
     return policy
-
-
-class _Reader:
-    """Reads fields, and keeps a sentence for each that is wrong."""
-
-    def __init__(self) -> None:
-        self.errors: list[str] = []
-
-    def fields(self, where: str, document: object, known: Mapping[str, tuple[str, _Read]]) -> dict[str, Any]:
-        """The values of those that are given and right, under their names in the dataclass."""
-        if not isinstance(document, Mapping):
-            self.errors.append(f"{where} should be a mapping, found {kind_of(document)}.")
-            return {}
-        found = {}
-        for name, value in document.items():
-            if name not in known:
-                allowed = f"{hint(str(name), known)} Allowed are {', '.join(known)}."
-                self.errors.append(f"{where} has the unknown field {shown(str(name))}.{allowed}")
-                continue
-            field_name, read = known[name]
-            place = f"{name}" if where == "The policy" else f"{name} of {where}"
-            try:
-                found[field_name] = read(self, place, value)
-            except InvalidValue as error:
-                self.errors.append(f"{place}: {error}")
-        return found
-
-
-_Read = Callable[[_Reader, str, Any], Any]
-
-
-def _wrong(expected: str, value: object) -> NoReturn:
-    raise InvalidValue(f"{expected} is expected, found {kind_of(value)}.")
-
-
-def _part(_: _Reader, __: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.05 <= value <= 1:
-        _wrong("a number from 0.05 to 1", value)
-    return float(value)
-
-
-def _duration(least_ms: int, most_ms: int = 7 * 86_400_000) -> _Read:
-    def read(_: _Reader, __: str, value: object) -> int:
-        found_ms = parse_duration_ms(value)
-        if not least_ms <= found_ms <= most_ms:
-            allowed = f"from {format_duration_ms(least_ms)} to {format_duration_ms(most_ms)} are allowed"
-            raise InvalidValue(f"{allowed}, found {format_duration_ms(found_ms)}.")
-        return found_ms
-
-    return read
-
-
-def _tasks(_: _Reader, __: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_PARALLELISM_LIMIT:
-        _wrong(f"a whole number from 1 to {MAX_PARALLELISM_LIMIT}", value)
-    return value
-
-
-def _flag(_: _Reader, __: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        _wrong("true or false", value)
-    return value
-
-
-def _zone(_: _Reader, __: str, value: object) -> tzinfo:
-    try:
-        if isinstance(value, str):
-            return ZoneInfo(value)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        pass
-    _wrong("the name of a time zone such as Europe/Berlin", value)
-
-
-def _range(reader: _Reader, place: str, value: object) -> Range:
-    return Range(**reader.fields(place, value, _RANGE))
-
-
-def _vertices(reader: _Reader, place: str, value: object) -> dict[str, Range]:
-    if not isinstance(value, Mapping):
-        _wrong("a mapping of vertex names", value)
-    return {str(name): _range(reader, f"{shown(str(name))} in {place}", each) for name, each in value.items()}
-
-
-def _days(_: _Reader, __: str, value: object) -> frozenset[int]:
-    if not isinstance(value, list) or not value or not all(each in DAYS for each in value):
-        _wrong(f"a list of {', '.join(DAYS)}", value)
-    return frozenset(DAYS.index(each) for each in value)
-
-
-def _time(_: _Reader, __: str, value: object) -> int:
-    found = minute_of_day(value) if isinstance(value, str) else None
-    if found is None:
-        _wrong('a time of the day such as "08:30", up to "24:00"', value)
-    return found
-
-
-def _schedule(reader: _Reader, place: str, value: object) -> tuple[Period, ...]:
-    if not isinstance(value, list):
-        _wrong("a list of periods", value)
-    found = []
-    for number, each in enumerate(value, 1):
-        where = f"period {number} of {place}"
-        before = len(reader.errors)
-        values = reader.fields(where, each, _PERIOD)
-        if missing := [name for name in ("from", "to") if isinstance(each, Mapping) and name not in each]:
-            reader.errors.append(f"{where} should have the field {' and '.join(missing)}.")
-        if len(reader.errors) == before and values["from_minute"] in (values["to_minute"], DAY_MINUTES):
-            reader.errors.append(f"{where} should begin before 24:00, and not end when it begins.")
-        if len(reader.errors) == before:
-            found.append(Period(**values))
-    return tuple(found)
 
 
 _WINDOW_MOST_MS: Final = 300_000
 """The server keeps ten minutes of the figures that are read, and a rate needs some that are whole."""
-_RANGE: Final[Mapping[str, tuple[str, _Read]]] = {"min": ("min", _tasks), "max": ("max", _tasks)}
-_PERIOD: Final[Mapping[str, tuple[str, _Read]]] = {
-    "days": ("days", _days),
-    "from": ("from_minute", _time),
-    "to": ("to_minute", _time),
-    "pause": ("pause", _flag),
-    **_RANGE,
+_WEEK_MS: Final = 7 * 86_400_000
+_DURATIONS: Final = {
+    "catchUp": ("catch_up_ms", 1_000, _WEEK_MS),
+    "scaleDownWindow": ("scale_down_window_ms", 0, _WEEK_MS),
+    "stabilization": ("stabilization_ms", 0, _WEEK_MS),
+    "window": ("window_ms", 5_000, _WINDOW_MOST_MS),
+    "batchDuration": ("batch_ms", 100, _WEEK_MS),
+    "interval": ("interval_ms", 100, _WEEK_MS),
 }
-_FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
-    "targetUtilization": ("target_utilization", _part),
-    "maxUtilization": ("max_utilization", _part),
-    "catchUp": ("catch_up_ms", _duration(1_000)),
-    "scaleDownWindow": ("scale_down_window_ms", _duration(0)),
-    "stabilization": ("stabilization_ms", _duration(0)),
-    "window": ("window_ms", _duration(5_000, _WINDOW_MOST_MS)),
-    "batchDuration": ("batch_ms", _duration(100)),
-    "interval": ("interval_ms", _duration(100)),
-    "parallelism": ("parallelism", _range),
-    "vertices": ("vertices", _vertices),
-    "timeZone": ("time_zone", _zone),
-    "schedule": ("schedule", _schedule),
-    "recommendOnly": ("recommend_only", _flag),
-}
-assert {name for name, _ in _FIELDS.values()} == {each.name for each in fields(Policy)}
+_FIELDS: Final = (
+    "targetUtilization",
+    "maxUtilization",
+    *_DURATIONS,
+    "parallelism",
+    "vertices",
+    "timeZone",
+    "schedule",
+    "recommendOnly",
+)
+_PERIODS_MOST: Final = 1_000
+_TIME: Final = 'a time of the day such as "08:30", up to "24:00"'
+
+
+def _policy(fields: Fields) -> Policy:
+    def read(name: str, reader: Callable[[object], Any]) -> Any:
+        """What ``reader`` makes of a field; None if it is left out or wrong."""
+        try:
+            return reader(fields.raw(name)) if name in fields else None
+        except InvalidValue as error:
+            fields.wrong(name, str(error))
+            return None
+
+    parallelism = fields.raw("parallelism") if "parallelism" in fields else {}
+    vertices = fields.mapping("vertices", "a mapping of vertex names") or {}
+    periods = fields.elements("schedule", "a list of periods", _PERIODS_MOST)
+    found = {
+        "target_utilization": read("targetUtilization", _part),
+        "max_utilization": read("maxUtilization", _part),
+        **{
+            field: read(name, functools.partial(_duration, least, most))
+            for name, (field, least, most) in _DURATIONS.items()
+        },
+        "parallelism": _range(fields.errors, "parallelism", parallelism),
+        "vertices": {
+            str(name): _range(fields.errors, below("vertices", name), each) for name, each in vertices.items()
+        },
+        "time_zone": read("timeZone", _zone),
+        "schedule": tuple(one for place, each in periods if (one := _period(fields.errors, place, each))),
+        "recommend_only": fields.boolean("recommendOnly"),
+    }
+    return Policy(**{name: value for name, value in found.items() if value is not None})
+
+
+def _part(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.05 <= value <= 1:
+        raise InvalidValue(f"should be a number from 0.05 to 1, found {kind_of(value)}.")
+    return float(value)
+
+
+def _duration(least_ms: int, most_ms: int, value: object) -> int:
+    found_ms = parse_duration_ms(value)
+    if not least_ms <= found_ms <= most_ms:
+        allowed = f"from {format_duration_ms(least_ms)} to {format_duration_ms(most_ms)} are allowed"
+        raise InvalidValue(f"{allowed}, found {format_duration_ms(found_ms)}.")
+    return found_ms
+
+
+def _zone(value: object) -> tzinfo:
+    with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
+        if isinstance(value, str):
+            return ZoneInfo(value)
+    raise InvalidValue(f"should be the name of a time zone such as Europe/Berlin, found {kind_of(value)}.")
+
+
+def _within(errors: Errors, place: str, value: object, allowed: Sequence[str], what: str) -> Fields | None:
+    """The fields of a mapping within the policy; None if it is none."""
+    if isinstance(value, Mapping):
+        return Fields(errors, place, value, allowed, what)
+    errors.add(place, f"should be a mapping, found {kind_of(value)}.")
+    return None
+
+
+def _range(errors: Errors, place: str, value: object) -> Range:
+    fields = _within(errors, place, value, ("min", "max"), "a range")
+    return Range() if fields is None else Range(*_tasks(fields))
+
+
+def _tasks(fields: Fields) -> list[int | None]:
+    return [fields.integer(name, 1, MAX_PARALLELISM_LIMIT) for name in ("min", "max")]
+
+
+def _period(errors: Errors, place: str, value: object) -> Period | None:
+    """A period of the schedule; None if it is wrong."""
+    fields = _within(errors, place, value, ("days", "from", "to", "pause", "min", "max"), "a period")
+    if fields is None:
+        return None
+    begin, end = (_minute(fields, name) for name in ("from", "to"))
+    pause, (least, most) = fields.boolean("pause"), _tasks(fields)
+    days = fields.raw("days") if "days" in fields else list(DAYS)
+    if not isinstance(days, list) or not days or not all(each in DAYS for each in days):
+        fields.wrong("days", f"should be a list of {', '.join(DAYS)}, found {kind_of(days)}.")
+        return None
+    if begin is None or end is None:
+        return None
+    if begin in (end, DAY_MINUTES):
+        errors.add(place, "should begin before 24:00, and not end when it begins.")
+    return Period(begin, end, frozenset(map(DAYS.index, days)), least, most, bool(pause))
+
+
+def _minute(fields: Fields, name: str) -> int | None:
+    if not fields.present(name, _TIME):
+        return None
+    value = fields.raw(name)
+    found = minute_of_day(value) if isinstance(value, str) else None
+    if found is None:
+        fields.wrong(name, f"should be {_TIME}, found {kind_of(value)}.")
+    return found
 
 
 def _contradictions(policy: Policy) -> list[str]:

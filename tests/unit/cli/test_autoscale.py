@@ -102,7 +102,7 @@ def test_a_wrong_policy_is_refused_before_anything_is_asked(slotwise: Any, fake:
     path = tmp_path / "policy.yaml"
     path.write_text("catchup: 3\n")
     done = run(slotwise, "--policy", str(path))
-    assert done.status == 2 and "unknown field 'catchup'. Did you mean 'catchUp'?" in done.err
+    assert done.status == 2 and "catchup: is not a field of a policy. Did you mean 'catchUp'?" in done.err
     assert fake.requests == []
     done = run(slotwise, "--policy", str(tmp_path / "none.yaml"))
     assert done.status == 2 and "The policy" in done.err and "cannot be read" in done.err
