@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from app.model.scaling_policy import differences
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, hold, local_failover, pending, repartition, restart_strategy
-from app.scheduler.adaptive.attainable import plan_holds, rung_between
+from app.scheduler.adaptive import budget, local_failover, pending, repartition, restart_strategy
+from app.scheduler.adaptive.attainable import plan_holds
+from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
+from app.scheduler.adaptive.no_change import versions_of
+from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
@@ -21,11 +26,12 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
     WaitingForResources,
 )
-from app.scheduler.adaptive.trial import effective, is_over
-from app.scheduler.adaptive.words import change_in_words, in_words, parallelism_in_words, seconds
+from app.scheduler.adaptive.transition_manager import TIMERS
+from app.scheduler.adaptive.trial import is_over
+from app.scheduler.adaptive.words import change_in_words, in_words, seconds
 from app.scheduler.batch.explain import batch_sentences, batch_violations
 from app.scheduler.batch.progress import REGION_TIMER
-from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.scheduler.slots import Demand
 
 
 def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -88,7 +94,7 @@ def violations(state: JobState) -> tuple[str, ...]:
     if plan is None or state.graph.runs_by_regions:
         return ()
     found = []
-    reason, counting = _why_kept(state), state.bounds
+    reason, counting = _why_kept(state), state.bounds.as_dict()
     for vertex, parallelism in plan.parallelism:
         bounds, name = counting[vertex], state.graph.by_id[vertex].name
         if parallelism < bounds.lower:
@@ -132,7 +138,7 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
         )
         return [
             f"{number} ({change}) was taken back {seconds(max(0, now_ms - taken.at_ms))} ago: {taken.why}",
-            f"The job runs at {parallelism_in_words(state.graph, taken.good)} at most, whatever its bounds ask "
+            f"The job runs at {in_words(state.graph, taken.good)} at most, whatever its bounds ask "
             f"for. {again}",
         ]
     if watch is None or is_over(watch, now_ms) or state.plan is None:
@@ -143,42 +149,30 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
     also = f", or if its throughput falls below {falls:g} of what it was," if falls else ""
     return [
         f"The last rescale is on trial {span}: if the job fails{also} it goes back to "
-        f"{parallelism_in_words(state.graph, watch.good)}."
+        f"{in_words(state.graph, watch.good)}."
     ]
 
 
 def _why_kept(state: JobState) -> str:
-    taken = state.taken_back
-    if taken is not None:
-        number = f"rescale {taken.record}" if taken.record else "a rescale"
-        return (
-            f"{number} was taken back, so what ran before is in force until other bounds are declared or it is tried "
-            "again."
-        )
-    if hold.held_back(state) is not None:
-        return "the former bounds hold until all the slots come that the new ones ask for, or until the deadline."
-    minimal = minimal_slots(state.graph, state.bounds)
-    if len(state.slots) < minimal:
-        return (
-            f"the lower bounds need {minimal} slots and the job holds {len(state.slots)}, so it keeps running as it "
-            "is until slots come or the bounds change."
-        )
-    if state.repartition_refused is not None:
-        return "its state could not be redistributed, and has too few partitions."
     if isinstance(state.phase, Rescaling):
         return "another plan is being applied."
-    if isinstance(state.phase, Executing):
-        return f"the change waits {_for_what(state)}."
-    return "the attempt is being ended."
+    if not isinstance(state.phase, Executing):
+        return "the attempt is being ended."
+    last = _last_look(state)
+    return "the change waits for its time." if last is None else last.message[0].lower() + last.message[1:]
+
+
+def _last_look(state: JobState) -> NoChange | None:
+    """Why the scheduler left the job as it is when it looked last, if that still counts."""
+    last = state.no_change[-1] if state.no_change else None
+    return last if last is not None and last.versions == versions_of(state) else None
 
 
 def _slots_sentence(state: JobState) -> str:
-    desired = required_slots(state.graph, state.bounds)
-    minimal = minimal_slots(state.graph, state.bounds)
-    used = state.plan.slot_count if state.plan else 0
+    demand, used = Demand.of(state.graph, state.bounds), state.plan.slot_count if state.plan else 0
     return (
-        f"The bounds want {desired} slot(s) and need at least {minimal}; the job holds {len(state.slots)} and "
-        f"uses {used}."
+        f"The bounds want {demand.desired} slot(s) and need at least {demand.minimal}; the job holds "
+        f"{len(state.slots)} and uses {used}."
     )
 
 
@@ -216,7 +210,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         when_again = _timer(state, REGION_TIMER, now_ms, "The next start is")
         return batch_sentences(state, state.batch, when_again)
     assert state.plan is not None
-    return [f"The job runs at {in_words(state.graph, dict(state.plan.parallelism))}."]
+    return [f"The job runs at {in_words(state.graph, state.plan.parallelism)}."]
 
 
 def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
@@ -224,7 +218,7 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
         return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
     if state.graph.runs_by_regions:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
-    planned = in_words(state.graph, dict(phase.plan.parallelism))
+    planned = in_words(state.graph, phase.plan.parallelism)
     if (change := repartition.in_words(state)) is not None:
         return (
             f"The driver of attempt {state.attempt} redistributes {change}, and then runs {planned}. A failure leaves "
@@ -245,7 +239,7 @@ def _not_got_over(state: JobState, now_ms: int) -> list[str]:
 
 
 def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
-    target = in_words(state.graph, dict(phase.target.parallelism))
+    target = in_words(state.graph, phase.target.parallelism)
     sentences = [f"The job is being rescaled in place to {target}; it takes effect at the next micro-batch."]
     if phase.sent > 1:
         sentences.append(f"The plan was sent {phase.sent} times.")
@@ -295,7 +289,7 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
 def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> list[str]:
     why = f"after a failure: {ended(phase.failures[0].error)}" if phase.failures else "because of a rescale."
     if phase.target is not None:
-        why = f"for a rescale to {in_words(state.graph, dict(phase.target))}."
+        why = f"for a rescale to {in_words(state.graph, phase.target)}."
     done = (
         _timer(state, "backoff", now_ms, "It is started again")
         if phase.stopped
@@ -305,39 +299,25 @@ def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> li
 
 
 def _difference(state: JobState, now_ms: int) -> list[str]:
-    """Why a running job does not run at its upper bounds."""
-    assert state.plan is not None
-    current = dict(state.plan.parallelism)
-    attainable = determine_parallelism(state.graph, hold.in_effect(state), len(state.slots))
-    desired = required_slots(state.graph, effective(state))
-    sentences = []
-    if len(state.slots) < desired:
-        what = "its upper bounds" if state.taken_back is None else "what it ran at before"
-        sentences.append(
-            f"It does not reach {what} because {desired - len(state.slots)} slot(s) are missing."
-        )
-    if attainable is None or attainable == current:
-        return sentences
-    rung = rung_between(state.graph, current, attainable)
-    due = [
-        timer
-        for timer in state.timers
-        if timer.name in ("cooldown", "evaluation", "stabilization", "trigger")
-    ]
+    """Why a running job is left as it is, where no other sentence says so."""
+    last = _last_look(state)
+    if last is None or last.reason in _TOLD_ELSEWHERE:
+        return []
+    due_ms = [timer.at_ms for timer in state.timers if timer.name in TIMERS]
     when = (
-        f" Its next step is due in {seconds(max(0, due[0].at_ms - now_ms))} or with a batch." if due else ""
+        f" Its next step is due in {seconds(max(0, due_ms[0] - now_ms))} or with a batch." if due_ms else ""
     )
-    assert rung is not None
-    sentences.append(
-        f"The slots allow {in_words(state.graph, attainable)} ({rung}): that waits {_for_what(state)}.{when}"
-    )
-    return sentences
-
-
-def _for_what(state: JobState) -> str:
-    return "until the cluster is reachable again" if state.cluster_unreachable else "for its time"
+    return [f"{last.message}{when}"]
 
 
 def _timer(state: JobState, name: str, now_ms: int, what: str) -> str:
-    at_ms = next((timer.at_ms for timer in state.timers if timer.name == name), None)
+    at_ms = timer_at(state, name)
     return "" if at_ms is None else f"{what} in {seconds(max(0, at_ms - now_ms))}."
+
+
+_TOLD_ELSEWHERE: Final = (
+    NoChangeReason.TAKEN_BACK,
+    NoChangeReason.DEADLINE,
+    NoChangeReason.REPARTITION_REFUSED,
+    NoChangeReason.BOUNDS_MET,
+)

@@ -92,16 +92,6 @@ def _within(graph: JobGraph, bounds: dict[str, Bounds]) -> dict[str, Bounds]:
     return bounds
 
 
-def required_slots(graph: JobGraph, requirements: Requirements) -> int:
-    """The slots with which every vertex runs at its upper bound."""
-    return Demand.of(graph, requirements).desired
-
-
-def minimal_slots(graph: JobGraph, requirements: Requirements) -> int:
-    """The slots without which the job cannot run: every vertex at its lower bound."""
-    return Demand.of(graph, requirements).minimal
-
-
 def distribute(groups: Sequence[GroupBounds], slot_count: int) -> dict[str, int] | None:
     """Slots per group, in declared order; None if there are fewer than the groups' lower bounds need.
 
@@ -121,13 +111,6 @@ def distribute(groups: Sequence[GroupBounds], slot_count: int) -> dict[str, int]
         free -= shares[group.name]
         left -= 1
     return {group.name: shares[group.name] for group in groups}
-
-
-def determine_parallelism(
-    graph: JobGraph, requirements: Requirements, slot_count: int
-) -> dict[str, int] | None:
-    """The parallelism per vertex id that ``slot_count`` slots allow, in declared order; None if too few."""
-    return Demand.of(graph, requirements).parallelism(slot_count)
 
 
 def assign(

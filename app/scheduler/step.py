@@ -121,7 +121,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
 
 def _work(draft: Draft, event: Event, handler: Handler) -> None:
     if isinstance(event, BatchCompleted) and draft.state.user_errors:
-        budget.forget(draft, event)
+        budget.forget(draft, event.query_id, event.batch_id)
     if isinstance(event, BatchCompleted | PlanApplied):
         rollback.note_batch(draft, event)
         versions.note_progress(draft, event)

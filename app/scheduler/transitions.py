@@ -16,11 +16,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from app.scheduler.adaptive import (
-    created,
     ending,
     executing,
     local_failover,
-    misplacing,
     repartition,
     replacing,
     rescaling,
@@ -75,8 +73,8 @@ Handlers = Handler | tuple[Handler | None, Handler] | None
 # (phase or phases, event or events, handlers) -> {phase that can follow: when it does}. STAY: the phase is not left.
 TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, str]]] = {
     # ---- Created: durable, not scheduled yet
-    (CREATED, e.StartScheduling, created.created_start): {WAITING: "scheduled: its slots are declared"},
-    (CREATED, _BOUNDS, created.created_bounds): {STAY: "the bounds count when scheduling starts"},
+    (CREATED, e.StartScheduling, starting.created_start): {WAITING: "scheduled: its slots are declared"},
+    (CREATED, _BOUNDS, resources.created_bounds): {STAY: "the bounds count when scheduling starts"},
     (CREATED, e.SlotsChanged, resources.replace_slots): {STAY: "the slots are noted"},
     (CREATED, e.CancelRequested, ending.cancel_unstarted): {FINISHED: "canceled before it ever ran"},
     (CREATED, e.GlobalFailure, ending.fail_unstarted): {FINISHED: "failed before it ever ran"},
@@ -142,7 +140,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         RETRYING: "it died: another is allowed, the cluster failed it or was unreachable, or a rescale is taken back",
         FINISHED: "the attempt died while starting, and the failure is final or the retries are used up",
     },
-    (CREATING, e.AttemptMisplaced, misplacing.creating_misplaced): {
+    (CREATING, e.AttemptMisplaced, starting.creating_misplaced): {
         STAY: "nothing of the attempt is alive, or it ends where it is",
         WAITING: "it is killed, and started anew where jobs run now",
     },
@@ -262,7 +260,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (_RUN, e.DriverContact, local_failover.driver_contact): {
         STAY: "the time of what was ordered begins when the driver is heard"
     },
-    (_RUN, e.AttemptMisplaced, misplacing.running_misplaced): {
+    (_RUN, e.AttemptMisplaced, restarting.running_misplaced): {
         RESTARTING: "it is stopped, and started anew where jobs run now"
     },
     (_RUN, e.AttemptStopped, restarting.running_stopped): {

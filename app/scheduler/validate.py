@@ -8,7 +8,7 @@ from typing import Final
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
-from app.scheduler.adaptive.draft import phase_status
+from app.scheduler.adaptive.draft import phase_status, timer_at
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.pending import DEADLINE_TIMER
 from app.scheduler.adaptive.resources import WAIT_TIMER
@@ -56,7 +56,7 @@ def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:
     runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint)
     if runs and (state.plan is None or not state.attempt_alive):
         return "an attempt runs, but no plan is in force or nothing is alive"
-    if state.plan is not None and not state.attempt_alive and not _given_up(state):
+    if state.plan is not None and not state.attempt_alive and not isinstance(state.phase, Finished):
         return "a plan is in force and nothing is alive"
     if state.plan is not None and state.plan != state.last_plan:
         return "the plan in force is not the last plan"
@@ -68,10 +68,6 @@ def _nothing_runs_before_its_state_is_redistributed(state: JobState) -> str | No
     if runs and state.repartition is not None and not state.repartition.late:
         return "an attempt runs, and the redistribution of its state is not done"
     return None
-
-
-def _given_up(state: JobState) -> bool:
-    return isinstance(state.phase, Finished)
 
 
 def _at_most_one_attempt(state: JobState) -> str | None:
@@ -159,10 +155,11 @@ def _deadlines_are_looked_after(state: JobState) -> str | None:
     if len(set(waiting)) < len(waiting):
         return "a vertex waits for two changes of its bounds"
     due = [one.deadline.at_ms for one in state.pending if one.deadline is not None]
-    timer = next((one.at_ms for one in state.timers if one.name == DEADLINE_TIMER), None)
     if isinstance(state.phase, Created):
         return None
-    return None if timer == min(due, default=None) else "nobody looks after a deadline"
+    return (
+        None if timer_at(state, DEADLINE_TIMER) == min(due, default=None) else "nobody looks after a deadline"
+    )
 
 
 def _decisions_within_the_bounds_of_their_moment(state: JobState) -> str | None:
@@ -277,12 +274,8 @@ def _local_restarts_are_of_a_running_attempt(state: JobState) -> str | None:
         return "a query is restarted alone twice, or is the only one"
     if not {one.query for one in state.local} <= sinks:
         return "a query is restarted alone that the job does not have"
-    timer = next((one.at_ms for one in state.timers if one.name == local_failover.LOCAL_TIMER), None)
-    return (
-        None
-        if timer == local_failover.due_ms(state)
-        else "nobody looks after a query that is restarted alone"
-    )
+    kept = timer_at(state, local_failover.LOCAL_TIMER) == local_failover.due_ms(state)
+    return None if kept else "nobody looks after a query that is restarted alone"
 
 
 def _errors_are_counted_once(state: JobState) -> str | None:

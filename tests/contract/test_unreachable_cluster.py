@@ -49,7 +49,7 @@ async def test_idle_slots_are_nobodys_and_none_is_promised(world: World) -> None
         WHY,
     ]
     assert (await world.put(job_id, wider)).status_code == 200
-    found = await explained(world, job_id, "because 4 slot(s) are missing")
+    found = await explained(world, job_id, "The upper bounds need 7 slots, and 3 can be used.")
     assert (
         "The cluster had 8 slots when it was seen last: 3 held by this job, 0 by other jobs, and 5 idle, which nobody "
         "can be given now."

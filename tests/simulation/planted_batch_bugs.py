@@ -79,7 +79,7 @@ def producers_run_again() -> contextlib.AbstractContextManager[None]:
 
     def regions_to_restart(regions: Any, *args: Any) -> Any:
         found = original(regions, *args)
-        producers = [one for region in found for one in regions.producers(region)]
+        producers = [regions.by_vertex[vertex] for region in found for vertex in region.inputs]
         return tuple(sorted({*found, *producers}, key=lambda region: region.number))
 
     return instead(executing, "regions_to_restart", regions_to_restart)
@@ -147,9 +147,8 @@ def first_bounds_count_for_ever() -> contextlib.AbstractContextManager[None]:
     """What a PUT asks for is kept and shown, and decisions go by the bounds of the submission."""
     original = scheduling.decision_for
 
-    def decision_for(state: Any, *args: Any, **more: Any) -> Any:
-        first = tuple((one.id, Bounds(one.lower_bound, one.parallelism)) for one in state.graph.vertices)
-        return original(evolve(state, requirements=evolve(state.requirements, bounds=first)), *args, **more)
+    def decision_for(state: Any, vertex: Any, _bounds: Any, *args: Any, **more: Any) -> Any:
+        return original(state, vertex, Bounds(vertex.lower_bound, vertex.parallelism), *args, **more)
 
     return instead(scheduling, "decision_for", decision_for)
 

@@ -35,7 +35,7 @@ def one_region() -> contextlib.AbstractContextManager[None]:
     """Every batch job is one region."""
 
     def regions_of(graph: JobGraph) -> Regions:
-        return Regions((Region(0, tuple(vertex.id for vertex in graph.vertices), (), ()),))
+        return Regions((Region(0, tuple(vertex.id for vertex in graph.vertices), ()),))
 
     return laid_out_anew(instead(layout, "regions_of", regions_of))
 

@@ -120,12 +120,12 @@ def test_the_scheduler_goes_by_the_rules(first: int) -> None:
         graph = random_graph(random.Random(seed), seed, batch=seed % 2 == 0, seed=seed)
         requirements = initial_requirements("job", graph, None)
         bounds = rules.bounds_now(graph, requirements)
-        assert slots.minimal_slots(graph, requirements) == rules.least_slots(graph, bounds)
-        assert slots.required_slots(graph, requirements) == rules.most_slots(graph, bounds)
+        assert slots.Demand.of(graph, requirements).minimal == rules.least_slots(graph, bounds)
+        assert slots.Demand.of(graph, requirements).desired == rules.most_slots(graph, bounds)
         if seed % 2:
             for count in range(12):
                 wanted = rules.parallelism(graph, bounds, count)
-                assert slots.determine_parallelism(graph, requirements, count) == wanted
+                assert slots.Demand.of(graph, requirements).parallelism(count) == wanted
         else:
             mine, its = rules.Layout(graph), layout_of(graph)
             assert mine.regions == tuple(region.vertices for region in its.regions.all)

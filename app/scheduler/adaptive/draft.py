@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord, StateSpan
@@ -19,6 +19,8 @@ from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Finished, JobState, Phase, Timeline, Timer
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import Demand
+
+P = TypeVar("P", bound=Phase)
 
 ENTRY: Final = "Entry"
 """In the place of an event: what a phase does at once when it is entered."""
@@ -53,6 +55,11 @@ STATUS: Final = {
 def phase_status(phase: Phase) -> JobStatus:
     """The job status that clients see while the job is in ``phase``."""
     return phase.status if isinstance(phase, Finished) else STATUS[phase.kind]
+
+
+def timer_at(state: JobState, name: str) -> int | None:
+    """When the timer ``name`` is due, None if it is not held."""
+    return next((timer.at_ms for timer in state.timers if timer.name == name), None)
 
 
 class InvalidTransition(Exception):
@@ -163,6 +170,12 @@ class Draft:
         for name, value in changes.items():
             object.__setattr__(own, name, value)
 
+    def phase_as(self, kind: type[P]) -> P:
+        """The current phase where the transition table leaves no other than ``kind``."""
+        phase = self.state.phase
+        assert isinstance(phase, kind)
+        return phase
+
     def set_phase(self, **changes: Any) -> None:
         """Replace fields of the current phase, without leaving it."""
         self.set(phase=evolve(self.state.phase, **changes))
@@ -223,12 +236,12 @@ class Draft:
         if len(kept) < len(self.state.timers):
             self.set(timers=tuple(kept))
 
-    def timer_at(self, name: str) -> int | None:
-        """When the timer ``name`` is due, None if it is not held."""
-        for timer in self.state.timers:
-            if timer.name == name:
-                return timer.at_ms
-        return None
+    def keep(self, name: str, at_ms: int | None) -> None:
+        """Bring the timer ``name`` in line: due at ``at_ms``, and not held if that is None."""
+        if at_ms is None:
+            self.disarm(name)
+        elif timer_at(self.state, name) != at_ms:
+            self.arm(name, at_ms)
 
 
 def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:

@@ -136,7 +136,7 @@ def finish(
 
 def fail(draft: Draft, failure: Failure) -> None:
     """Kill whatever of the job may live; then it is FAILED."""
-    timeline.close_record(draft, TerminatedReason.JOB_FAILED, message=failure.error, exception=failure.error)
+    timeline.close_failed(draft, TerminatedReason.JOB_FAILED, failure.error)
     break_off_stop(draft, failure.error)
     draft.enter(Failing(failure))
     if not _kill(draft):
@@ -145,12 +145,16 @@ def fail(draft: Draft, failure: Failure) -> None:
 
 def cancel(draft: Draft, event: CancelRequested) -> None:
     """Kill whatever of the job may live; then it is CANCELED."""
-    by = f" by {event.requested_by}" if event.requested_by else ""
-    timeline.close_record(draft, TerminatedReason.JOB_CANCELED, message=f"The job was canceled{by}.")
-    break_off_stop(draft, f"The job was canceled{by}.")
+    break_off_stop(draft, _close_canceled(draft, event))
     draft.enter(Canceling())
     if not _kill(draft):
         finish(draft, JobStatus.CANCELED)
+
+
+def _close_canceled(draft: Draft, event: CancelRequested) -> str:
+    message = f"The job was canceled{f' by {event.requested_by}' if event.requested_by else ''}."
+    timeline.close_record(draft, TerminatedReason.JOB_CANCELED, message=message)
+    return message
 
 
 def _kill(draft: Draft) -> bool:
@@ -167,10 +171,9 @@ def _kill(draft: Draft) -> bool:
 def cancel_unstarted(draft: Draft, event: CancelRequested) -> None:
     if draft.state.attempt_alive or draft.state.driver_waiting:
         cancel(draft, event)
-        return
-    by = f" by {event.requested_by}" if event.requested_by else ""
-    timeline.close_record(draft, TerminatedReason.JOB_CANCELED, message=f"The job was canceled{by}.")
-    finish(draft, JobStatus.CANCELED)
+    else:
+        _close_canceled(draft, event)
+        finish(draft, JobStatus.CANCELED)
 
 
 def fail_unstarted(draft: Draft, event: GlobalFailure) -> None:

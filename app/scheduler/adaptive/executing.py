@@ -8,6 +8,7 @@ can do so in place; and bounds that change while a plan is being applied replace
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from app.model.plan import Plan, Rung
@@ -22,7 +23,7 @@ from app.scheduler.adaptive import (
     versions,
 )
 from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms, plan_holds
-from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     BatchAborted,
@@ -38,12 +39,8 @@ from app.scheduler.adaptive.resources import arm_manager, replace_bounds, replac
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
 from app.scheduler.adaptive.slot_declaration import slots_of
 from app.scheduler.adaptive.starting import take_up_plan
-from app.scheduler.adaptive.state import (
-    Executing,
-    JobState,
-    Manager,
-)
-from app.scheduler.adaptive.transition_manager import ManagerOutcome
+from app.scheduler.adaptive.state import Executing, JobState, Manager
+from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 
 RESOURCE_TIMER: Final = "resource-wait"
 
@@ -87,9 +84,7 @@ def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bo
 
     ``counting``: from now on, batches that are given up count.
     """
-    phase = _executing(draft)
-    assert phase is not None
-    before = phase.manager
+    before = draft.phase_as(Executing).manager
     if counting:
         before = transition_manager.count_down(before, draft.state.options.max_checkpoint_failures)
     view = attainable_now(draft)
@@ -106,6 +101,12 @@ def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bo
         _await_resources(draft)
 
 
+def _advance(draft: Draft, move: Callable[[Manager, Outlook, int], tuple[Manager, ManagerOutcome]]) -> None:
+    """Let the manager look at the job as it is now."""
+    view = attainable_now(draft)
+    _settle(draft, *move(draft.phase_as(Executing).manager, view.outlook, draft.now_ms), view)
+
+
 def _settle(draft: Draft, moved: Manager, outcome: ManagerOutcome, view: Attainable) -> None:
     if outcome is ManagerOutcome.TRANSITION:
         _begin_rescale(draft, view)
@@ -113,7 +114,7 @@ def _settle(draft: Draft, moved: Manager, outcome: ManagerOutcome, view: Attaina
     phase = _executing(draft)
     if phase is not None and moved is not phase.manager:
         draft.set_phase(manager=moved)
-    if outcome is ManagerOutcome.IDLE and draft.timer_at(RESOURCE_TIMER) is None:
+    if outcome is ManagerOutcome.IDLE and timer_at(draft.state, RESOURCE_TIMER) is None:
         _close_idle(draft, None)
     arm_manager(draft, moved, view.outlook)
 
@@ -159,7 +160,7 @@ def _await_resources(draft: Draft) -> None:
             state.wanted_slots < state.declared_slots
         )
         _close_idle(draft, f"The bounds ask for no other parallelism than is in force{capped}.")
-    elif draft.timer_at(RESOURCE_TIMER) is None:
+    elif timer_at(draft.state, RESOURCE_TIMER) is None:
         wait_ms = max(state.options.executing_stabilization_ms, ANSWER_MS)
         draft.arm(RESOURCE_TIMER, draft.now_ms + wait_ms)
 
@@ -271,19 +272,17 @@ def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
 
 def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     """A committed batch: it completes the rescale that led here, and it is a trigger."""
-    phase, plan = _executing(draft), draft.state.plan
-    assert phase is not None and plan is not None
+    phase, plan = draft.phase_as(Executing), draft.state.plan
+    assert plan is not None
     unfollowed.remember(draft, event.not_followed)
     if not phase.first_batch and event.plan_version >= plan.version:
         _confirm(draft)
-    phase = _executing(draft)
-    assert phase is not None
+    phase = draft.phase_as(Executing)
     if draft.state.watch is not None and phase.first_batch and _take_back_slow(draft, event):
         return
     if phase.manager.stage in ("Cooldown", "Idling") and phase.manager.failed_batches_left is None:
         return
-    view = attainable_now(draft)
-    _settle(draft, *transition_manager.on_trigger(phase.manager, view.outlook, draft.now_ms), view)
+    _advance(draft, transition_manager.on_trigger)
 
 
 def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
@@ -298,7 +297,7 @@ def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
     watch = draft.state.watch
     if why is None or watch is None or draft.state.timeline.open is not None:
         return False
-    taken = rollback.condemn(draft, rollback.trial_in(watch), why)
+    taken = rollback.condemn(draft, watch, why)
     view = attainable_now(draft)
     if taken is None or view.rung is None:
         return False
@@ -308,18 +307,14 @@ def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
 
 
 def executing_batch_aborted(draft: Draft, event: BatchAborted) -> None:
-    phase = _executing(draft)
-    assert phase is not None
-    if phase.manager.failed_batches_left is None:
-        return
-    view = attainable_now(draft)
-    _settle(draft, *transition_manager.on_batch_aborted(phase.manager, view.outlook, draft.now_ms), view)
+    if draft.phase_as(Executing).manager.failed_batches_left is not None:
+        _advance(draft, transition_manager.on_batch_aborted)
 
 
 def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
     check_version(draft, event)
-    phase, plan = _executing(draft), draft.state.plan
-    assert phase is not None and plan is not None
+    phase, plan = draft.phase_as(Executing), draft.state.plan
+    assert plan is not None
     if not phase.first_batch and event.plan_version >= plan.version:
         timeline.note_not_followed(draft, event.not_followed)
         unfollowed.remember(draft, event.not_followed)
@@ -335,12 +330,9 @@ def _confirm(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
 
 
 def executing_timer(draft: Draft, event: TimerFired) -> None:
-    phase = _executing(draft)
-    assert phase is not None
     if event.name == RESOURCE_TIMER:
         draft.disarm(RESOURCE_TIMER)
         state = draft.state
         _close_idle(draft, f"{state.wanted_slots} slots are wanted; only {state.usable_slots} came.")
-        return
-    view = attainable_now(draft)
-    _settle(draft, *transition_manager.on_time(phase.manager, view.outlook, draft.now_ms), view)
+    else:
+        _advance(draft, transition_manager.on_time)

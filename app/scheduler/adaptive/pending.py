@@ -134,10 +134,7 @@ def settle(draft: Draft) -> None:
     # Created is left at once.
     waits = not isinstance(draft.state.phase, (Created, *_ENDS))
     due = [one.deadline.at_ms for one in draft.state.pending if one.deadline is not None]
-    if not due or not waits:
-        draft.disarm(DEADLINE_TIMER)
-    elif draft.timer_at(DEADLINE_TIMER) != min(due):
-        draft.arm(DEADLINE_TIMER, min(due))
+    draft.keep(DEADLINE_TIMER, min(due) if due and waits else None)
 
 
 def in_words(state: JobState, now_ms: int) -> list[str]:

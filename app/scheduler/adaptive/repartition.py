@@ -50,7 +50,7 @@ def adopt_free(draft: Draft) -> None:
     """
     state = draft.state
     goal = asked_graph(state)
-    if goal is state.graph or not all(_allows(goal, plan) for plan in slot_declaration.plans_of(state)):
+    if goal is state.graph or not all(allows(goal, plan) for plan in slot_declaration.plans_of(state)):
         return
     if state.attempt == 0 or not is_redistributed(state.graph, goal):
         _adopt(draft, goal)
@@ -183,7 +183,8 @@ def _lowered(graph: JobGraph, plan: Plan) -> Plan:
     return evolve(plan, parallelism=possible(graph, plan.parallelism))
 
 
-def _allows(graph: JobGraph, plan: Plan) -> bool:
+def allows(graph: JobGraph, plan: Plan) -> bool:
+    """Whether the state has as many partitions as each vertex has tasks by ``plan``."""
     most = {vertex.id: vertex.max_parallelism for vertex in graph.vertices}
     return all(count <= most[vertex] for vertex, count in plan.parallelism)
 

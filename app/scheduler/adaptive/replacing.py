@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from app.model.plan import Rung
 from app.scheduler.adaptive import rollback, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
-from app.scheduler.adaptive.ending import order_stop, record_failure
+from app.scheduler.adaptive.ending import record_failure
 from app.scheduler.adaptive.events import VersionRequested
-from app.scheduler.adaptive.restarting import take_version_back
+from app.scheduler.adaptive.restarting import begin_stop, take_version_back
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, enter_waiting, review_waiting
 from app.scheduler.adaptive.state import Failure, Restarting
 
@@ -18,8 +17,7 @@ def running_requested(draft: Draft, event: VersionRequested) -> None:
     rollback.prove(draft)
     versions.note_requested(draft, event)
     draft.enter(Restarting(backoff_ms=0, drain=True))
-    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
-    order_stop(draft, StopMode.DRAIN)
+    begin_stop(draft, StopMode.DRAIN)
 
 
 def creating_requested(draft: Draft, event: VersionRequested) -> None:
@@ -41,8 +39,7 @@ def retrying_requested(draft: Draft, event: VersionRequested) -> None:
 
 def restarting_requested(draft: Draft, event: VersionRequested) -> None:
     versions.note_requested(draft, event)
-    phase = draft.state.phase
-    assert isinstance(phase, Restarting)
+    phase = draft.phase_as(Restarting)
     if phase.stopped:
         draft.disarm(BACKOFF_TIMER)
         enter_waiting(draft)

@@ -26,12 +26,6 @@ from app.scheduler.adaptive.restarting import restart_for_rescale
 from app.scheduler.adaptive.state import Rescaling
 
 
-def _rescaling(draft: Draft) -> Rescaling:
-    phase = draft.state.phase
-    assert isinstance(phase, Rescaling)
-    return phase
-
-
 def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     """Every query runs at the target: it is in force, and the rescale is complete.
 
@@ -39,7 +33,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     when one of those is rescaled again; while the cluster is unreachable the job runs on as it does.
     """
     check_version(draft, event)
-    target = _rescaling(draft).target
+    target = draft.phase_as(Rescaling).target
     if event.plan_version < target.version:
         return
     if why := unfollowed.why_restart(draft, event):
@@ -64,7 +58,7 @@ def rescaling_bounds(draft: Draft, event: BoundsUpdated) -> None:
 def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
     """New slots wait until the target is in force; a lost one that the target needs does not."""
     replace_slots(draft, event)
-    target = _rescaling(draft).target
+    target = draft.phase_as(Rescaling).target
     if not plan_holds(draft.state, target):
         timeline.note(draft, "A slot of the plan that was being applied was lost.")
         retarget(draft)
@@ -81,7 +75,7 @@ def retarget(draft: Draft) -> None:
     equals the plan in force. What cannot be done in place follows when the target is in force.
     """
     state = draft.state
-    target = _rescaling(draft).target
+    target = draft.phase_as(Rescaling).target
     assert state.plan is not None
     wanted = plan_for_slots(draft, target)
     if wanted is None:
@@ -107,7 +101,7 @@ def rescaling_batch(draft: Draft, event: BatchCompleted) -> None:
     The first such batch of a query may have been in flight when the plan was sent; the second one was not.
     """
     unfollowed.remember(draft, event.not_followed)
-    phase = _rescaling(draft)
+    phase = draft.phase_as(Rescaling)
     if phase.sent == 1 or phase.ignored or event.plan_version >= phase.target.version:
         return
     if event.query_id in phase.behind:
@@ -120,7 +114,7 @@ def rescaling_timer(draft: Draft, event: TimerFired) -> None:
     """No confirmation yet: the plan is sent again, which does no harm, or given to a restarted query."""
     if event.name != APPLY_TIMER:
         return
-    phase = _rescaling(draft)
+    phase = draft.phase_as(Rescaling)
     if phase.sent > 1 and phase.ignored and not draft.state.cluster_unreachable:
         _restart(draft, "The driver commits batches at an older plan, so its queries are restarted.")
         return
@@ -135,4 +129,4 @@ def _restart(draft: Draft, why: str) -> None:
     """The target cannot be reached in place: the next rung."""
     attainable = attainable_now(draft).parallelism
     timeline.note(draft, why)
-    restart_for_rescale(draft, attainable or dict(_rescaling(draft).target.parallelism))
+    restart_for_rescale(draft, attainable or dict(draft.phase_as(Rescaling).target.parallelism))

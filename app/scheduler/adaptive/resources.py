@@ -38,6 +38,17 @@ def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
     return TriggerCause.UPDATE_POLICY
 
 
+def created_bounds(draft: Draft, event: BoundsUpdated) -> None:
+    """Take over new bounds of a job that is not scheduled yet, and has neither a record nor slots."""
+    declared, was = draft.state.requirements, pending.before(draft.state)
+    if isinstance(event, RequirementsUpdated):
+        pending.overtake(draft, event)
+    take_bounds(draft, event)
+    if isinstance(event, RequirementsUpdated):
+        pending.begin(draft, declared, was, event)
+    repartition.adopt_free(draft)
+
+
 def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
     declared, was = draft.state.requirements, pending.before(draft.state)

@@ -13,7 +13,7 @@ from typing import Final
 
 from app.model.option_values import MAX_COUNT
 from app.model.options import RestartStrategyOptions
-from app.scheduler.adaptive.state import RestartState
+from app.scheduler.adaptive.state import JobState, RestartState
 
 _LARGE: Final = 2.0**50
 """Far above any backoff, and far below where floats stop being exact about milliseconds."""
@@ -25,6 +25,11 @@ class RestartDecision:
 
     state: RestartState
     delay_ms: int | None
+
+
+def of_job(state: JobState, now_ms: int) -> RestartDecision:
+    """`on_failure` by the options and the history of a job."""
+    return on_failure(state.options.restart_strategy, state.restart, now_ms, state.job_id)
 
 
 def on_failure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
 from app.model.sentences import ended
@@ -21,6 +22,7 @@ from app.scheduler.adaptive.ending import (
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
+    AttemptMisplaced,
     AttemptStartFailed,
     AttemptStopped,
     BatchCompleted,
@@ -30,8 +32,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
-from app.scheduler.adaptive.state import Failure, Restarting
-from app.scheduler.adaptive.trial import Trial
+from app.scheduler.adaptive.state import Failure, Rescaling, Restarting, UserError
 
 
 def handle_failure(
@@ -40,10 +41,10 @@ def handle_failure(
     *,
     stopped: bool,
     recoverable: bool,
-    driver_waiting: bool,
+    driver_waiting: bool = False,
     cause: AttemptFailed | QueryFailed | None = None,
 ) -> None:
-    """Take a rescale back; or ask the restart strategy, then restart or fail.
+    """Take a version or a rescale back; or ask the restart strategy, then restart or fail.
 
     ``stopped``: nothing of the attempt writes any more. ``cause``: what may be blamed on a rescale that is on trial.
     """
@@ -54,60 +55,45 @@ def handle_failure(
     if versions.is_to_blame(draft, own=not recoverable or (cause is not None and not cause.outside)):
         take_version_back(draft, failure)
         return
-    if found is not None and _take_back(draft, failure, found):
+    if found is not None and rollback.take_back(draft, found, failure, Restarting(0, failures=(failure,))):
+        break_off_stop(draft, failure.error)
+        begin_stop(draft, StopMode.KILL)
         return
-    repeated = budget.of_event(draft.state, cause)
+    delay_ms = backoff_or_fail(draft, failure, budget.of_event(draft.state, cause), recoverable=recoverable)
+    if delay_ms is not None:
+        break_off_stop(draft, failure.error)
+        _restart_after_failure(draft, failure, delay_ms)
+
+
+def backoff_or_fail(
+    draft: Draft, failure: Failure, repeated: UserError | None, *, recoverable: bool
+) -> int | None:
+    """The backoff after which the job may go on; None if it may not, and is failing now.
+
+    ``repeated``: the error of the user's code that the failure was, if it was one.
+    """
     if repeated is not None:
         budget.note(draft, repeated)
     state = draft.state
+    why = budget.exhausted(state, repeated)
     if not recoverable:
-        _fail(
-            draft, failure, f"{ended(failure.error)} The failure is not recoverable. {failure.why}".rstrip()
-        )
-        return
-    if (hopeless := budget.exhausted(state, repeated)) is not None:
-        _fail(draft, failure, f"{ended(failure.error)} {hopeless}")
-        return
-    decision = restart_strategy.on_failure(
-        state.options.restart_strategy, state.restart, draft.now_ms, state.job_id
-    )
-    draft.set(restart=decision.state)
-    if decision.delay_ms is None:
-        strategy = restart_strategy.describe(state.options.restart_strategy)
-        _fail(draft, failure, f"{ended(failure.error)} Recovery is suppressed by {strategy}.")
-        return
-    break_off_stop(draft, failure.error)
-    _restart_after_failure(draft, failure, decision.delay_ms)
-
-
-def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
-    """Restart at the parallelism before. It is the rescale that failed: no restart strategy is asked, no backoff runs.
-
-    So a failure that is final for an attempt is none for the job, which was well before.
-    """
-    taken = rollback.condemn(draft, found, failure.error)
-    if taken is None:
-        return False
-    break_off_stop(draft, failure.error)
-    rollback.close_failed(draft, taken, failure)
-    draft.enter(Restarting(backoff_ms=0, failures=(failure,)), failure.error)
-    rollback.open_rollback(draft, taken)
-    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
-    stop_or_go_on(draft, StopMode.KILL)
-    return True
+        why = f"The failure is not recoverable. {failure.why}".rstrip()
+    if why is None:
+        decision = restart_strategy.of_job(state, draft.now_ms)
+        draft.set(restart=decision.state)
+        if decision.delay_ms is not None:
+            return decision.delay_ms
+        why = f"Recovery is suppressed by {restart_strategy.describe(state.options.restart_strategy)}."
+    cause = f"{ended(failure.error)} {why}"
+    fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
+    return None
 
 
 def take_version_back(draft: Draft, failure: Failure) -> None:
-    """Restart at the version before. It is the new version that failed: no restart strategy is asked."""
+    """Restart at the version before."""
     break_off_stop(draft, failure.error)
-    timeline.close_record(
-        draft, TerminatedReason.EXCEPTION_OCCURRED, message=failure.error, exception=failure.error
-    )
-    message = versions.send_back(draft, failure.error)
-    draft.enter(Restarting(backoff_ms=0, failures=(failure,)), failure.error)
-    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
-    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
-    stop_or_go_on(draft, StopMode.KILL)
+    versions.take_back(draft, failure, Restarting(0, failures=(failure,)))
+    begin_stop(draft, StopMode.KILL)
 
 
 def _redistribution_failed(draft: Draft, event: AttemptFailed) -> None:
@@ -120,24 +106,17 @@ def _redistribution_failed(draft: Draft, event: AttemptFailed) -> None:
     _restart_after_failure(draft, failure, 0, give_up=True)
 
 
-def _fail(draft: Draft, failure: Failure, cause: str) -> None:
-    fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
-
-
 def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int, *, give_up: bool = False) -> None:
     """Open a record for a failover. A lost slot and the loss of the driver after it are one failover."""
     goes_on = lost_slot_record(draft.state.timeline.open)
     if goes_on:
         timeline.note(draft, failure.error)
     else:
-        timeline.close_record(
-            draft, TerminatedReason.JOB_FAILOVER_RESTARTING, message=failure.error, exception=failure.error
-        )
+        timeline.close_failed(draft, TerminatedReason.JOB_FAILOVER_RESTARTING, failure.error)
     draft.enter(Restarting(backoff_ms=backoff_ms, failures=(failure,), give_up=give_up), failure.error)
     if not goes_on:
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=failure.error)
-    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
-    stop_or_go_on(draft, StopMode.KILL)
+    begin_stop(draft, StopMode.KILL)
 
 
 def lost_slot_record(record: RescaleRecord | None) -> bool:
@@ -154,27 +133,22 @@ def restart_for_rescale(draft: Draft, target: dict[str, int], rung: Rung = Rung.
     """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
     rollback.prove(draft)
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
-    state = draft.state
-    draft.set(num_restarts=state.num_restarts + 1, num_rescales=state.num_rescales + 1, rung=rung)
-    stop_or_go_on(draft, StopMode.BOUNDARY)
+    draft.set(num_rescales=draft.state.num_rescales + 1)
+    begin_stop(draft, StopMode.BOUNDARY, rung)
 
 
-def stop_or_go_on(draft: Draft, mode: StopMode) -> None:
+def begin_stop(draft: Draft, mode: StopMode, rung: Rung = Rung.NEW_DRIVER) -> None:
+    """Restarting was entered: count it, and stop the attempt if there is any."""
+    draft.set(num_restarts=draft.state.num_restarts + 1, rung=rung)
     if draft.state.attempt_alive:
         order_stop(draft, mode)
     else:
         _stopped(draft)
 
 
-def _restarting(draft: Draft) -> Restarting:
-    phase = draft.state.phase
-    assert isinstance(phase, Restarting)
-    return phase
-
-
 def _stopped(draft: Draft) -> None:
     """Nothing of the attempt writes any more: only now does the backoff start."""
-    phase = _restarting(draft)
+    phase = draft.phase_as(Restarting)
     if phase.failures:
         repartition.failed_try(draft, phase.failures[0].error, final=phase.give_up)
     draft.set_phase(stopped=True, reuse_driver=draft.state.driver_waiting)
@@ -191,7 +165,7 @@ def _go_on(draft: Draft) -> None:
     While the cluster is unreachable only a driver that waits can be trusted: it has its executors.
     """
     state = draft.state
-    target = _restarting(draft).target
+    target = draft.phase_as(Restarting).target
     if state.cluster_unreachable and not state.driver_waiting:
         enter_waiting(draft)
     elif target is not None and dict(target) == draft.goal.parallelism(state.usable_slots):
@@ -204,7 +178,7 @@ def _go_on(draft: Draft) -> None:
 
 
 def restarting_stopped(draft: Draft, event: AttemptStopped) -> None:
-    if not _restarting(draft).stopped:
+    if not draft.phase_as(Restarting).stopped:
         mark_dead(draft, driver_waiting=event.driver_alive)
         _stopped(draft)
 
@@ -214,26 +188,27 @@ def restarting_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
 
 
 def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -> None:
-    """Record it; the job restarts already. The event may say that the attempt is dead."""
-    failure = failure_of(draft, event)
-    record_failure(draft, failure)
-    draft.set_phase(failures=(*_restarting(draft).failures, failure)[:16])
+    """The attempt may be dead by what the event says."""
+    restarting_global_failure(draft, event)
     dead = isinstance(event, AttemptStartFailed) or event.stopped
-    if dead and not _restarting(draft).stopped:
+    if dead and not draft.phase_as(Restarting).stopped:
         mark_dead(draft)
         _stopped(draft)
 
 
 def restarting_finished(draft: Draft, event: AttemptFinished) -> None:
     """It had processed everything when it was told to stop. If it is known to be dead, this was said before."""
-    if not _restarting(draft).stopped:
+    if not draft.phase_as(Restarting).stopped:
         attempt_finished(draft, event)
 
 
-def restarting_global_failure(draft: Draft, event: GlobalFailure) -> None:
+def restarting_global_failure(
+    draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure
+) -> None:
+    """Record it; the job restarts already."""
     failure = failure_of(draft, event)
     record_failure(draft, failure)
-    draft.set_phase(failures=(*_restarting(draft).failures, failure)[:16])
+    draft.set_phase(failures=(*draft.phase_as(Restarting).failures, failure)[:16])
 
 
 def restarting_timer(draft: Draft, event: TimerFired) -> None:
@@ -252,20 +227,12 @@ def running_failed(draft: Draft, event: AttemptFailed) -> None:
     if event.repartition and draft.state.repartition is not None:
         _redistribution_failed(draft, event)
         return
-    handle_failure(
-        draft,
-        failure_of(draft, event),
-        stopped=event.stopped,
-        recoverable=event.recoverable,
-        driver_waiting=False,
-        cause=event,
-    )
+    failure = failure_of(draft, event)
+    handle_failure(draft, failure, stopped=event.stopped, recoverable=event.recoverable, cause=event)
 
 
 def running_start_failed(draft: Draft, event: AttemptStartFailed) -> None:
-    handle_failure(
-        draft, failure_of(draft, event), stopped=True, recoverable=event.recoverable, driver_waiting=False
-    )
+    handle_failure(draft, failure_of(draft, event), stopped=True, recoverable=event.recoverable)
 
 
 def running_stopped(draft: Draft, event: AttemptStopped) -> None:
@@ -275,6 +242,21 @@ def running_stopped(draft: Draft, event: AttemptStopped) -> None:
 
 
 def running_global_failure(draft: Draft, event: GlobalFailure) -> None:
-    handle_failure(
-        draft, failure_of(draft, event), stopped=False, recoverable=event.recoverable, driver_waiting=False
-    )
+    handle_failure(draft, failure_of(draft, event), stopped=False, recoverable=event.recoverable)
+
+
+def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
+    """The attempt ends at a batch boundary, and the next one starts on another cluster at the same parallelism, if the
+    slots are there. No failure, so no restart strategy and no backoff. The runs of a BATCH job have no such boundary.
+    """
+    rollback.prove(draft)
+    if draft.state.timeline.open is None:
+        timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=event.why)
+    else:
+        timeline.note(draft, event.why)
+    state, phase = draft.state, draft.state.phase
+    plan = phase.target if isinstance(phase, Rescaling) else state.plan
+    assert plan is not None
+    streaming = state.graph.type is JobType.STREAMING
+    draft.enter(Restarting(backoff_ms=0, target=plan.parallelism if streaming else None), event.why)
+    begin_stop(draft, StopMode.BOUNDARY if streaming else StopMode.KILL)

@@ -8,9 +8,8 @@ from app.scheduler.adaptive import slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Failure, Pace, TakenBack, Watch
+from app.scheduler.adaptive.state import Failure, Pace, Phase, TakenBack, Watch
 from app.scheduler.adaptive.trial import (
-    Trial,
     collapse,
     coming_plan,
     counted,
@@ -23,7 +22,7 @@ from app.scheduler.adaptive.trial import (
     slots_for,
     trial_of,
 )
-from app.scheduler.adaptive.words import change_in_words, parallelism_in_words
+from app.scheduler.adaptive.words import change_in_words, in_words
 
 
 def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace, ...], *, ran: bool) -> None:
@@ -80,7 +79,7 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
         draft.set(watch=evolve(watch, ran=True))
 
 
-def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None) -> Trial | None:
+def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None) -> Watch | None:
     """The rescale to blame for a failure of the running attempt, None for an ``event`` that is nobody's own doing.
 
     A process that was killed, or is gone for a reason that nobody knows, is not the rescale's fault; nor is what the
@@ -97,7 +96,7 @@ def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | 
     return None if met_before(draft.state, failure) else found
 
 
-def condemn(draft: Draft, found: Trial, why: str) -> TakenBack | None:
+def condemn(draft: Draft, found: Watch, why: str) -> TakenBack | None:
     """From now on the parallelism before is an upper limit. None if the job would not change by that.
 
     The cluster is told: slots that only the rescale wanted are free for others.
@@ -114,12 +113,27 @@ def condemn(draft: Draft, found: Trial, why: str) -> TakenBack | None:
     return taken
 
 
-def close_failed(draft: Draft, taken: TakenBack, failure: Failure) -> None:
+def take_back(draft: Draft, found: Watch, failure: Failure, phase: Phase) -> bool:
+    """Enter ``phase``, on the way back to the parallelism before; False if the job would not change by that.
+
+    It is the rescale that failed: no restart strategy is asked, no backoff runs. So a failure that is final for an
+    attempt is none for the job, which was well before.
+    """
+    taken = condemn(draft, found, failure.error)
+    if taken is None:
+        return False
+    _close_failed(draft, taken, failure)
+    draft.enter(phase, failure.error)
+    open_rollback(draft, taken)
+    return True
+
+
+def _close_failed(draft: Draft, taken: TakenBack, failure: Failure) -> None:
     """End the record that is open: as failed if it is that of the rescale, else as one that a failover cut short."""
     record = draft.state.timeline.open
     if record is None:
         return
-    back = parallelism_in_words(draft.state.graph, taken.good)
+    back = in_words(draft.state.graph, taken.good)
     own = record.number == taken.record
     timeline.close_record(
         draft,
@@ -160,11 +174,6 @@ def weigh(draft: Draft, event: BatchCompleted) -> str | None:
         f"The throughput fell from {before:,.0f} to {after:,.0f} rows per second of running batches while more rows "
         f"waited, below {least:g} of what it was (slotwise.rollback.min-throughput)."
     )
-
-
-def trial_in(watch: Watch) -> Trial:
-    """``watch`` as what is blamed now."""
-    return Trial(watch.good, watch.tried, watch.record, watch.cause)
 
 
 def lift(draft: Draft) -> None:

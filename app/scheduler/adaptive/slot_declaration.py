@@ -11,13 +11,8 @@ from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import SlotShareUpdated
-from app.scheduler.adaptive.state import (
-    CreatingExecutionGraph,
-    Executing,
-    JobState,
-    Rescaling,
-    StopWithSavepoint,
-)
+from app.scheduler.adaptive.state import Executing, JobState
+from app.scheduler.adaptive.trial import coming_plan
 
 IDLE_TIMER = "slot-idle"
 
@@ -49,13 +44,7 @@ def take_share(draft: Draft, event: SlotShareUpdated) -> None:
 
 def plans_of(state: JobState) -> list[Plan]:
     """The plans that use slots now: the one in force and one that is being brought into force."""
-    phase = state.phase
-    coming: Plan | None = None
-    if isinstance(phase, CreatingExecutionGraph):
-        coming = phase.plan
-    elif isinstance(phase, Rescaling | StopWithSavepoint):
-        coming = phase.target
-    return [plan for plan in (state.plan, coming) if plan is not None]
+    return [plan for plan in (state.plan, coming_plan(state)) if plan is not None]
 
 
 def slots_of(plan: Plan) -> set[str]:
@@ -70,12 +59,8 @@ def settle_surplus(draft: Draft) -> None:
     idle = _surplus(state, draft.now_ms)
     if idle != state.idle_since_ms:
         draft.set(idle_since_ms=idle)
-    if not idle:
-        draft.disarm(IDLE_TIMER)
-        return
-    due_ms = min(since for _, since in idle) + state.options.slot_idle_timeout_ms
-    if draft.timer_at(IDLE_TIMER) != due_ms:
-        draft.arm(IDLE_TIMER, due_ms)
+    oldest_ms = min((since for _, since in idle), default=None)
+    draft.keep(IDLE_TIMER, None if oldest_ms is None else oldest_ms + state.options.slot_idle_timeout_ms)
 
 
 def release_idle(draft: Draft) -> None:

@@ -1,10 +1,10 @@
-"""WaitingForResources, CreatingExecutionGraph and RetryingExecutionGraphCreation: until an attempt runs."""
+"""Created, WaitingForResources, CreatingExecutionGraph and RetryingExecutionGraphCreation: until an attempt runs."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from app.model.plan import Plan, Rung
+from app.model.plan import Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.sentences import ended
 from app.model.status import JobStatus
@@ -33,14 +33,17 @@ from app.scheduler.adaptive.ending import (
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
+    AttemptMisplaced,
     AttemptStartFailed,
     AttemptStopped,
     BoundsUpdated,
     GlobalFailure,
     SlotsChanged,
+    StartScheduling,
     StateRepartitioned,
     TimerFired,
 )
+from app.scheduler.adaptive.in_place import plan_for_slots
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
@@ -52,14 +55,21 @@ from app.scheduler.adaptive.state import (
     WaitingForResources,
 )
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
-from app.scheduler.adaptive.trial import Trial, met_before, trial_of
-from app.scheduler.slots import assign
+from app.scheduler.adaptive.trial import met_before, trial_of
 
 START_TIMER: Final = "start-timeout"
 BACKOFF_TIMER: Final = "backoff"
 
 CLUSTER_RETRY_MS: Final = 10_000
 """The pause after a start that the cluster has made fail. The number of such starts has no limit."""
+
+
+# ---- Created
+
+
+def created_start(draft: Draft, event: StartScheduling) -> None:
+    timeline.open_record(draft, TriggerCause.INITIAL_SCHEDULE, start_ms=draft.state.phase_since_ms)
+    enter_waiting(draft)
 
 
 # ---- WaitingForResources
@@ -79,13 +89,12 @@ def review_waiting(draft: Draft) -> None:
     wait for more slots than it needs."""
     adopted = not draft.state.attempt_alive and versions.adopt(draft)
     slot_declaration.declare(draft)
-    phase = draft.state.phase
-    assert isinstance(phase, WaitingForResources)
     outlook = resources.waiting_outlook(draft.state)
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
         return
-    moved, outcome = transition_manager.on_change(phase.manager, outlook, draft.now_ms)
+    manager = draft.phase_as(WaitingForResources).manager
+    moved, outcome = transition_manager.on_change(manager, outlook, draft.now_ms)
     if outcome is not ManagerOutcome.TRANSITION:
         moved, outcome = transition_manager.on_trigger(moved, outlook, draft.now_ms)
     _settle_waiting(draft, moved, outcome, outlook)
@@ -135,22 +144,19 @@ def waiting_timer(draft: Draft, event: TimerFired) -> None:
     elif event.name == resources.WAIT_TIMER:
         _wait_is_over(draft)
     else:
-        phase = draft.state.phase
-        assert isinstance(phase, WaitingForResources)
-        outlook = resources.waiting_outlook(draft.state)
-        moved, outcome = transition_manager.on_time(phase.manager, outlook, draft.now_ms)
+        manager, outlook = draft.phase_as(WaitingForResources).manager, resources.waiting_outlook(draft.state)
+        moved, outcome = transition_manager.on_time(manager, outlook, draft.now_ms)
         _settle_waiting(draft, moved, outcome, outlook)
 
 
 def _wait_is_over(draft: Draft) -> None:
-    state, phase = draft.state, draft.state.phase
-    assert isinstance(phase, WaitingForResources)
+    state = draft.state
     if state.attempt_alive:
         draft.arm(resources.WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
     elif resources.waiting_outlook(draft.state).sufficient:
         create_execution_graph(draft)
     else:
-        waited_ms = draft.now_ms - phase.manager.since_ms
+        waited_ms = draft.now_ms - draft.phase_as(WaitingForResources).manager.since_ms
         error = (
             f"Not enough slots: the lower bounds need {state.declared_minimal} and the job holds "
             f"{state.usable_slots} after waiting for {waited_ms} ms."
@@ -167,7 +173,7 @@ def create_execution_graph(draft: Draft) -> None:
     """Assign slots, all or nothing, and start the next attempt. The caller knows that the slots suffice."""
     repartition.begin(draft)
     state = draft.state
-    plan = _plan(draft)
+    plan = plan_for_slots(draft, state.last_plan)
     if plan is None:
         raise draft.refuse("There are too few slots for an attempt")
     reuse = state.driver_waiting
@@ -187,27 +193,9 @@ def _start_timeout_ms(state: JobState) -> int:
     return state.options.start_timeout_ms + state.options.cluster_start_ms + longer_ms
 
 
-def _plan(draft: Draft) -> Plan | None:
-    state = draft.state
-    return assign(
-        draft.demand,
-        state.slots,
-        count=state.usable_slots,
-        version=state.plan_version + 1,
-        previous=state.last_plan,
-        prefer_minimal_taskmanagers=state.options.prefer_minimal_taskmanagers,
-    )
-
-
-def _creating(draft: Draft) -> CreatingExecutionGraph:
-    phase = draft.state.phase
-    assert isinstance(phase, CreatingExecutionGraph)
-    return phase
-
-
 def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
     """Put the plan of the attempt into force; False if it is too late because the attempt is being killed."""
-    phase = _creating(draft)
+    phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is not None:
         return False
     if draft.state.repartition is not None and not draft.state.repartition.late:
@@ -223,7 +211,7 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
     """The attempt did not start. What may be left of it is killed before anything else happens."""
     failure = failure_of(draft, event)
     record_failure(draft, failure)
-    phase = _creating(draft)
+    phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is None:
         # The redistribution has changed no state, so the job goes on without it.
         give_up = isinstance(event, AttemptFailed) and event.repartition
@@ -244,7 +232,7 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
 
 
 def creating_stopped(draft: Draft, event: AttemptStopped) -> None:
-    if _creating(draft).failure is None:
+    if draft.phase_as(CreatingExecutionGraph).failure is None:
         error = event.error or "The driver stopped before its queries were running."
         failure = Failure(error, draft.now_ms, draft.state.attempt)
         record_failure(draft, failure)
@@ -253,7 +241,7 @@ def creating_stopped(draft: Draft, event: AttemptStopped) -> None:
 
 
 def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
-    phase = _creating(draft)
+    phase = draft.phase_as(CreatingExecutionGraph)
     assert phase.failure is not None
     mark_dead(draft, driver_waiting=driver_waiting)
     if phase.recoverable and (phase.blind or phase.by_cluster):
@@ -266,7 +254,11 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
         trial_of(draft.state, draft.now_ms) if own and not met_before(draft.state, phase.failure) else None
     )
     repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
-    if found is None or not _take_back(draft, phase.failure, found):
+    back = RetryingExecutionGraphCreation(phase.failure.error)
+    if found is not None and rollback.take_back(draft, found, phase.failure, back):
+        # No attempt runs at the parallelism that a rescale asks for: one starts at the parallelism before, at once.
+        enter_waiting(draft)
+    else:
         own = not phase.outside or not phase.recoverable
         start_failed(draft, phase.failure, recoverable=phase.recoverable, own=own)
 
@@ -279,25 +271,13 @@ def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
         draft.arm(BACKOFF_TIMER, draft.now_ms + delay_ms)
 
 
-def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
-    """No attempt runs at the parallelism that a rescale asks for: start one at the parallelism before, at once."""
-    taken = rollback.condemn(draft, found, failure.error)
-    if taken is None:
-        return False
-    rollback.close_failed(draft, taken, failure)
-    draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
-    rollback.open_rollback(draft, taken)
-    enter_waiting(draft)
-    return True
-
-
 def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:
     failure = failure_of(draft, event)
     record_failure(draft, failure)
     if not event.recoverable:
         fail(draft, failure)
         return
-    if _creating(draft).failure is None:
+    if draft.phase_as(CreatingExecutionGraph).failure is None:
         draft.set_phase(failure=failure)
         draft.disarm(START_TIMER)
         order_stop(draft, StopMode.KILL)
@@ -323,12 +303,11 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
 
 def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
     """The driver has reported the state partitions. If the plan was made for others, another attempt is started."""
-    phase = _creating(draft)
+    phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is not None:
         return
     as_told = repartition.found(draft, event.partitions)
-    most = {vertex.id: vertex.max_parallelism for vertex in draft.state.graph.vertices}
-    if not as_told and any(parallelism > most[vertex] for vertex, parallelism in phase.plan.parallelism):
+    if not as_told and not repartition.allows(draft.state.graph, phase.plan):
         enter_waiting(draft, exception="The state has fewer partitions than the plan was made for.")
     else:
         # Bounds that had to wait for this redistribution count from now on.
@@ -341,13 +320,21 @@ def creating_slots(draft: Draft, event: SlotsChanged) -> None:
     if draft.state.cluster_unreachable:
         draft.set_phase(blind=True)
     held = {slot.id for slot in draft.state.slots}
-    lost = sorted(slot_declaration.slots_of(_creating(draft).plan) - held)
+    lost = sorted(slot_declaration.slots_of(draft.phase_as(CreatingExecutionGraph).plan) - held)
     if lost:
         message = (
             f"{len(lost)} planned slot(s) were lost while the driver was started: {', '.join(lost[:5])}."
         )
         timeline.note(draft, message)
         enter_waiting(draft, exception=message)
+
+
+def creating_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
+    """The attempt runs on another cluster than jobs do now: it is killed, and the next one starts where they run. One
+    that is given up is being killed already."""
+    if draft.phase_as(CreatingExecutionGraph).failure is None:
+        timeline.note(draft, event.why)
+        enter_waiting(draft, exception=event.why)
 
 
 # ---- RetryingExecutionGraphCreation
@@ -359,36 +346,18 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, own: bool
     ``own``: that is the job's own doing.
     """
     if versions.is_to_blame(draft, own=own):
-        _take_version_back(draft, failure)
+        versions.take_back(draft, failure, RetryingExecutionGraphCreation(failure.error))
+        enter_waiting(draft)
         return
-    state = draft.state
-    options = state.options.creation_retry
-    delay_ms: int | None = None
-    cause = failure.error
+    state, cause = draft.state, failure.error
     if recoverable:
-        seed = f"{state.job_id}/creation"
+        options, seed = state.options.creation_retry, f"{state.job_id}/creation"
         decision = restart_strategy.on_failure(options, state.creation_retry, draft.now_ms, seed)
         draft.set(creation_retry=decision.state)
-        delay_ms = decision.delay_ms
-        if delay_ms is None:
-            cause = f"{ended(failure.error)} No further start is tried: {restart_strategy.describe(options)}."
-    if delay_ms is None:
-        _give_up(draft, failure, cause)
-        return
-    _back_off(draft, failure, delay_ms)
-
-
-def _take_version_back(draft: Draft, failure: Failure) -> None:
-    timeline.close_record(
-        draft, TerminatedReason.EXCEPTION_OCCURRED, message=failure.error, exception=failure.error
-    )
-    message = versions.send_back(draft, failure.error)
-    draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
-    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
-    enter_waiting(draft)
-
-
-def _give_up(draft: Draft, failure: Failure, cause: str) -> None:
+        if decision.delay_ms is not None:
+            _back_off(draft, failure, decision.delay_ms)
+            return
+        cause = f"{ended(failure.error)} No further start is tried: {restart_strategy.describe(options)}."
     finish(draft, JobStatus.FAILED, cause, closing=TerminatedReason.EXCEPTION_OCCURRED)
 
 

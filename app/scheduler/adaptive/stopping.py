@@ -38,19 +38,14 @@ def stop_requested(draft: Draft, event: StopRequested) -> None:
     order_stop(draft, StopMode.DRAIN, event.trigger_id)
 
 
-def _stopping(draft: Draft) -> StopWithSavepoint:
-    phase = draft.state.phase
-    assert isinstance(phase, StopWithSavepoint)
-    return phase
-
-
 def stopping_requested(draft: Draft, event: StopRequested) -> None:
-    if event.trigger_id != _stopping(draft).trigger_id:
-        raise draft.refuse(f"The job is being stopped already, by operation {_stopping(draft).trigger_id}")
+    trigger_id = draft.phase_as(StopWithSavepoint).trigger_id
+    if event.trigger_id != trigger_id:
+        raise draft.refuse(f"The job is being stopped already, by operation {trigger_id}")
 
 
 def stopping_stopped(draft: Draft, event: AttemptStopped) -> None:
-    phase = _stopping(draft)
+    phase = draft.phase_as(StopWithSavepoint)
     if event.drained:
         mark_dead(draft, driver_waiting=event.driver_alive)
         draft.set(stop=Stop(phase.trigger_id, "COMPLETED", location=event.location))
@@ -75,13 +70,17 @@ def _resume(draft: Draft, target: Plan | None) -> None:
 
 def stopping_batch(draft: Draft, event: BatchCompleted) -> None:
     plan = draft.state.plan
-    if _stopping(draft).target is None and plan is not None and event.plan_version >= plan.version:
+    if (
+        draft.phase_as(StopWithSavepoint).target is None
+        and plan is not None
+        and event.plan_version >= plan.version
+    ):
         timeline.complete_record(draft)
 
 
 def stopping_plan_applied(draft: Draft, event: PlanApplied) -> None:
     check_version(draft, event)
-    target = _stopping(draft).target
+    target = draft.phase_as(StopWithSavepoint).target
     if target is not None and event.plan_version >= target.version:
         draft.set(plan=target, last_plan=target)
         draft.set_phase(target=None)
@@ -93,4 +92,4 @@ def stopping_plan_applied(draft: Draft, event: PlanApplied) -> None:
 def stopping_timer(draft: Draft, event: TimerFired) -> None:
     """The batch in flight may be long: the order is repeated, never sharpened."""
     if event.name == STOP_TIMER:
-        order_stop(draft, StopMode.DRAIN, _stopping(draft).trigger_id)
+        order_stop(draft, StopMode.DRAIN, draft.phase_as(StopWithSavepoint).trigger_id)

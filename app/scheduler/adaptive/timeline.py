@@ -125,6 +125,11 @@ def close_record(
     )
 
 
+def close_failed(draft: Draft, reason: TerminatedReason, error: str) -> None:
+    """End the open record, if there is one, because of ``error``."""
+    close_record(draft, reason, message=error, exception=error)
+
+
 def complete_record(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to do. End the open record as a success if it is its."""
     if draft.state.unproven:
@@ -141,11 +146,9 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     record = draft.state.timeline.open
     if record is None:
         return
-    before = {one.vertex_id: one.pre for one in record.vertices}
-    slots_before = {one.group_name: one.pre for one in record.groups}
     # A new attempt of a BATCH job keeps what is finished; the rest is decided anew.
     after = _figures(draft.state, plan, (RegionStatus.FINISHED,))
-    vertices, groups = _meaning(draft.declared, before, slots_before, *after)
+    vertices, groups = _meaning(draft.declared, *_before(record), *after)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -162,20 +165,13 @@ def overtake_record(draft: Draft, message: str | None = None) -> None:
     )
 
 
-def replace_record(draft: Draft, message: str) -> None:
-    """Begin the record of a change of version, which somebody asked for. None may be open."""
-    open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
-
-
 def redraw(draft: Draft) -> None:
     """Another version of the job is in force, with requirements of its own: the open record is about those now."""
     state = draft.state
     record = state.timeline.open
     if record is None:
         return
-    before = {one.vertex_id: one.pre for one in record.vertices}
-    slots_before = {one.group_name: one.pre for one in record.groups}
-    vertices, groups = _meaning(draft.declared_goal, before, slots_before)
+    vertices, groups = _meaning(draft.declared_goal, *_before(record))
     uuid = state.requirements.uuid
     record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
     draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
@@ -257,6 +253,13 @@ def _meaning(
         for one in demand.groups
     ]
     return tuple(vertices), tuple(groups)
+
+
+def _before(record: RescaleRecord) -> tuple[dict[str, int | None], dict[str, int | None]]:
+    """What ``record`` says of before: the parallelism of each vertex, and the number of slots of each group."""
+    return {one.vertex_id: one.pre for one in record.vertices}, {
+        one.group_name: one.pre for one in record.groups
+    }
 
 
 def _figures(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from app.model.jobgraph import JobGraph, JobType
@@ -45,16 +44,6 @@ _PASSING: Final = re.compile(
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b0x[0-9a-f]+|@[0-9a-f]+\b|[0-9]+", re.IGNORECASE
 )
 """UUIDs of queries, addresses of objects as Python and Java print them, numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What is on trial now: the fields are those of `Watch`."""
-
-    good: Parallelism
-    tried: Parallelism
-    record: int
-    cause: TriggerCause
 
 
 def effective(state: JobState) -> Requirements:
@@ -134,11 +123,11 @@ def _essence(failure: Failure) -> tuple[str | None, str]:
     return failure.vertex, _PASSING.sub("0", failure.error)
 
 
-def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Trial | None:
+def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Watch | None:
     """What a failure at ``at_ms`` is to be blamed on; None if no rescale is on trial.
 
     ``plan_version``: the newest plan that the job had begun a batch with, 0 if unknown. A plan that is on its way is
-    not to blame if nothing ran at it.
+    not to blame if nothing ran at it; if it is, its watch has not begun.
     """
     if not is_watched(state) or state.taken_back is not None or state.last_plan is None:
         return None
@@ -150,12 +139,12 @@ def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Trial | None
     if coming is None or 0 < plan_version < coming.version:
         if watch is None or watch.tried == good:
             return None
-        return Trial(good, watch.tried, watch.record, watch.cause)
+        return evolve(watch, good=good)
     if coming.parallelism == good or (watch is None and state.unproven):
         return None
     if watch is not None and coming.parallelism == watch.tried:
-        return Trial(good, watch.tried, watch.record, watch.cause)
-    return Trial(good, coming.parallelism, *record_of(state))
+        return evolve(watch, good=good)
+    return Watch(good, coming.parallelism, *record_of(state), since_ms=at_ms, until_ms=at_ms)
 
 
 def record_of(state: JobState) -> tuple[int, TriggerCause]:

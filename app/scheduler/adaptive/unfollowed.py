@@ -35,12 +35,12 @@ def why_restart(draft: Draft, event: PlanApplied) -> str:
 
     Not for a vertex that was known and keeps its number: a restart has not helped it, and it is not rescaled.
     """
-    phase, plan = draft.state.phase, draft.state.plan
+    plan = draft.state.plan
     if not event.not_followed or draft.state.cluster_unreachable:
         return ""
-    assert isinstance(phase, Rescaling) and plan is not None
+    assert plan is not None
     new = remember(draft, event.not_followed)
-    before, after = dict(plan.parallelism), dict(phase.target.parallelism)
+    before, after = dict(plan.parallelism), dict(draft.phase_as(Rescaling).target.parallelism)
     return " ".join(
         sentence
         for vertex_id, sentence in event.not_followed

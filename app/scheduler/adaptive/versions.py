@@ -6,19 +6,20 @@ only when nothing of an attempt is alive, so that no attempt ever sees another g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from app.model.ids import derive_id
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
+from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
 from app.scheduler.adaptive import pending, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Executing, JobState, Rescaling, RestartState
+from app.scheduler.adaptive.state import Executing, Failure, JobState, Phase, Rescaling, RestartState
 from app.scheduler.adaptive.version_state import (
-    BoundsOfVertices,
     JobVersion,
     Outcome,
     Replacement,
@@ -46,9 +47,8 @@ def note_requested(draft: Draft, event: VersionRequested) -> None:
         raise draft.refuse(f"There is a version {before.newest} of the job already")
     timeline.overtake_record(draft)
     by = f", asked for by {event.requested_by}" if event.requested_by else ""
-    timeline.replace_record(
-        draft, f"Version {number} of the job, in the place of version {before.current}{by}."
-    )
+    message = f"Version {number} of the job, in the place of version {before.current}{by}."
+    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
     note = VersionNote(number, draft.now_ms, "STARTING", event.requested_by, draft.now_ms)
     notes = before.notes or (
         VersionNote(before.current, min(at for _, at in state.status_since_ms), "IN_FORCE"),
@@ -75,10 +75,12 @@ def adopt(draft: Draft) -> bool:
     kept = state.requirements.bounds
     graph = _with_state_of(coming.graph, state.graph)
     back = replacement.stage == "Back"
-    reactive = coming.options.is_reactive
-    wanted = (
-        _bounds_back(state, replacement, graph) if back else _bounds_forth(state, graph, reactive=reactive)
+    chosen = (
+        _bounds_back(state, replacement)
+        if back
+        else _bounds_forth(state, reactive=coming.options.is_reactive)
     )
+    wanted = tuple((vertex.id, _within(chosen(vertex), vertex.max_parallelism)) for vertex in graph.vertices)
     pending.carry_over(draft, frozenset(vertex for vertex, _ in wanted), wanted)
     number = state.requirements.version + 1
     requirements = Requirements(
@@ -165,12 +167,18 @@ def is_to_blame(draft: Draft, *, own: bool) -> bool:
     return False
 
 
-def send_back(draft: Draft, why: str) -> str:
-    """The version before comes back once nothing of the attempt is alive. The sentence for the record of that."""
-    one = draft.state.versions.replacement
+def take_back(draft: Draft, failure: Failure, phase: Phase) -> None:
+    """Enter ``phase``, on the way back to the version before, which comes once nothing of the attempt is alive.
+
+    It is the new version that failed: no restart strategy is asked.
+    """
+    one, why = draft.state.versions.replacement, failure.error
     assert one is not None
+    timeline.close_failed(draft, TerminatedReason.EXCEPTION_OCCURRED, why)
     _change(draft, stage="Back", why=why, until_ms=None)
-    return f"Takes back version {one.number} of the job, to version {one.before}: {why}"
+    draft.enter(phase, why)
+    message = f"Takes back version {one.number} of the job, to version {one.before}: {why}"
+    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
 
 
 def drop(draft: Draft) -> None:
@@ -188,11 +196,7 @@ def settle(draft: Draft) -> None:
     """Bring the timer of the trial in line with the state."""
     one = _on_trial(draft.state)
     running = isinstance(draft.state.phase, Executing | Rescaling)
-    due_ms = one.until_ms if one is not None and running else None
-    if due_ms is None:
-        draft.disarm(TRIAL_TIMER)
-    elif draft.timer_at(TRIAL_TIMER) != due_ms:
-        draft.arm(TRIAL_TIMER, due_ms)
+    draft.keep(TRIAL_TIMER, one.until_ms if one is not None and running else None)
 
 
 # ---- inside
@@ -255,30 +259,28 @@ def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     return with_partitions(graph, numbers) if numbers else graph
 
 
-def _bounds_forth(state: JobState, graph: JobGraph, *, reactive: bool) -> BoundsOfVertices:
+def _bounds_forth(state: JobState, *, reactive: bool) -> Callable[[JobVertex], Bounds]:
     """The bounds of a new version: those in force of each vertex whose bounds its document has not changed."""
     old, declared = state.graph.by_id, state.requirements.as_dict()
-    wanted = []
-    for vertex in graph.vertices:
+
+    def bounds_of(vertex: JobVertex) -> Bounds:
         own, before = Bounds(vertex.lower_bound, vertex.parallelism), old.get(vertex.id)
         if before is not None and (before.lower_bound, before.parallelism) == (own.lower, own.upper):
             own = declared[vertex.id]
-        if reactive:
-            own = Bounds(own.lower, vertex.max_parallelism)
-        wanted.append((vertex.id, _within(own, vertex.max_parallelism)))
-    return tuple(wanted)
+        return Bounds(own.lower, vertex.max_parallelism) if reactive else own
+
+    return bounds_of
 
 
-def _bounds_back(state: JobState, replacement: Replacement, graph: JobGraph) -> BoundsOfVertices:
+def _bounds_back(state: JobState, replacement: Replacement) -> Callable[[JobVertex], Bounds]:
     """The bounds that the version before had, and those that were declared since."""
     kept, given, declared = dict(replacement.kept), dict(replacement.given), state.requirements.as_dict()
-    wanted = []
-    for vertex in graph.vertices:
-        own, now = kept[vertex.id], declared.get(vertex.id)
-        if now is not None and now != given.get(vertex.id):
-            own = now
-        wanted.append((vertex.id, _within(own, vertex.max_parallelism)))
-    return tuple(wanted)
+
+    def bounds_of(vertex: JobVertex) -> Bounds:
+        now = declared.get(vertex.id)
+        return kept[vertex.id] if now is None or now == given.get(vertex.id) else now
+
+    return bounds_of
 
 
 def _within(bounds: Bounds, most: int) -> Bounds:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.state import Parallelism
 
 
-def in_words(graph: JobGraph, parallelism: Mapping[str, int]) -> str:
-    """'source 2, sink 4'"""
-    return parallelism_in_words(graph, parallelism.items())
-
-
-def parallelism_in_words(graph: JobGraph, parallelism: Iterable[tuple[str, int]]) -> str:
+def in_words(graph: JobGraph, parallelism: Iterable[tuple[str, int]]) -> str:
     """'source 2, sink 4'"""
     return ", ".join(f"{graph.by_id[vertex].name} {count}" for vertex, count in parallelism)
 

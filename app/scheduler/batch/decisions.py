@@ -7,6 +7,7 @@ from typing import Any
 
 from app.model.batch import DeciderRule, LimitedBy
 from app.model.jobgraph import JobVertex
+from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.limits import Limits, limits
 from app.scheduler.batch.parallelism_decider import Inputs, decide
@@ -17,6 +18,7 @@ from app.scheduler.batch.source_sizes import source_limit
 def decision_for(
     state: JobState,
     vertex: JobVertex,
+    bounds: Bounds,
     inputs: Inputs,
     source_bytes: int | None,
     *,
@@ -25,7 +27,6 @@ def decision_for(
     now_ms: int,
 ) -> Decision:
     """``inputs`` are the finished ones from other regions, ``source_bytes`` what a source reads if that is known."""
-    bounds = state.bounds[vertex.id]
     within = limits(bounds, state.options)
     if inputs.all:
         rule, figures = state.options.decider, _by_inputs(state, inputs, within)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive import budget, restart_strategy, slot_declaration, timeline, transition_manager
+from app.scheduler.adaptive import budget, slot_declaration, timeline, transition_manager
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.ending import fail, failure_of, record_failure
+from app.scheduler.adaptive.ending import failure_of, record_failure
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     BoundsUpdated,
@@ -18,8 +18,9 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.resources import replace_bounds
+from app.scheduler.adaptive.restarting import backoff_or_fail
 from app.scheduler.adaptive.starting import take_up_plan
-from app.scheduler.adaptive.state import Executing, Failure
+from app.scheduler.adaptive.state import Executing
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, RegionState, Written
@@ -69,7 +70,7 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
         error = f"Region {event.region} left other results than its readers need."
         region_failed(draft, RegionFailed(event.attempt, event.region, event.run, error))
         return
-    budget.forget_query(draft, _budget_key(event))
+    budget.forget(draft, _budget_key(event))
     done = evolve(progress.regions[event.region], status=RegionStatus.FINISHED, finished_ms=draft.now_ms)
     progress = evolve(
         progress,
@@ -121,27 +122,15 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     repeated = None
     if event.user_error is not None:
         repeated = budget.counted(state, _budget_key(event), event.user_error, 0)
-        budget.note(draft, repeated)
-    if not event.recoverable:
-        _give_up(draft, failure, f"{failure.error} The failure is not recoverable. {failure.why}".rstrip())
-        return
-    if (hopeless := budget.exhausted(state, repeated)) is not None:
-        _give_up(draft, failure, f"{failure.error} {hopeless}")
-        return
-    options = state.options.restart_strategy
-    decision = restart_strategy.on_failure(options, state.restart, draft.now_ms, state.job_id)
-    draft.set(restart=decision.state)
-    if decision.delay_ms is None:
-        _give_up(
-            draft, failure, f"{failure.error} Recovery is suppressed by {restart_strategy.describe(options)}."
-        )
+    delay_ms = backoff_or_fail(draft, failure, repeated, recoverable=event.recoverable)
+    if delay_ms is None:
         return
     _reset(draft, event)
     draft.set(num_restarts=state.num_restarts + 1)
     # The driver is told at once: regions that lost their input are not to go on.
     bring_into_force(draft)
-    if decision.delay_ms:
-        draft.arm(REGION_TIMER, draft.now_ms + decision.delay_ms)
+    if delay_ms:
+        draft.arm(REGION_TIMER, draft.now_ms + delay_ms)
     else:
         schedule(draft)
 
@@ -149,10 +138,6 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
 def _budget_key(event: RegionFinished | RegionFailed) -> str:
     """What stands for the query of a streaming job where errors are counted."""
     return f"region {event.region}"
-
-
-def _give_up(draft: Draft, failure: Failure, cause: str) -> None:
-    fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
 
 
 def _reset(draft: Draft, event: RegionFailed) -> None:

@@ -11,7 +11,7 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
 from app.scheduler.batch.scheduling import out_of_reach, undecided
-from app.scheduler.slots import minimal_slots, required_slots
+from app.scheduler.slots import Demand
 
 
 def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -> list[str]:
@@ -25,7 +25,7 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
     sentences = [f"{finished} of {len(progress.regions)} regions are finished; {now}."]
     if when_again:
         sentences.append(_again_sentence(state, progress, when_again))
-    if state.plan is not None and state.plan.slot_count < required_slots(state.graph, state.bounds):
+    if state.plan is not None and state.plan.slot_count < Demand.of(state.graph, state.bounds).desired:
         sentences.append(
             f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
         )
@@ -109,14 +109,15 @@ def _verb(is_running: bool) -> str:
 def scope_of_bounds(state: JobState, before: Requirements) -> str:
     """What the bounds of ``state`` change in a job that runs, and where they cannot be reached. ``before``: the former
     ones."""
-    still_open = undecided(state)
+    still_open, bounds = undecided(state), state.bounds
+    now, was = bounds.as_dict(), before.as_dict()
     names = ", ".join(vertex.name for vertex in still_open)
     if names:
         sentence = f"The bounds count for what is not decided yet: {names}."
         fixed = [
             vertex.name
             for vertex in state.graph.vertices
-            if vertex not in still_open and state.bounds[vertex.id] != before[vertex.id]
+            if vertex not in still_open and now[vertex.id] != was[vertex.id]
         ]
         if fixed:
             sentence += f" Decided already, and not changed by them: {', '.join(fixed)}."
@@ -128,7 +129,7 @@ def scope_of_bounds(state: JobState, before: Requirements) -> str:
         sentence += (
             f" What some of them read is in fewer parts already, so they run with fewer tasks: {most}."
         )
-    plan, needed = state.plan, minimal_slots(state.graph, state.bounds)
+    plan, needed = state.plan, Demand.of(state.graph, bounds).minimal
     if plan is not None and needed > plan.slot_count:
         sentence += (
             f" The lower bounds need {needed} slots; the driver has {plan.slot_count} until it is started again, so "

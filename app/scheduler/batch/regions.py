@@ -7,10 +7,11 @@ one region. (Flink looks at single subtasks where an edge is pointwise; a vertex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from app.model.graphwalk import in_order, reached
 from app.model.jobgraph import Exchange, JobGraph
 
 
@@ -18,14 +19,12 @@ from app.model.jobgraph import Exchange, JobGraph
 class Region:
     """Vertices that run together, in topological order.
 
-    ``inputs``: the vertices of other regions whose blocking results it reads. ``results``: its own vertices whose
-    results regions read. Both by id, in the graph's order.
+    ``inputs``: the vertices of other regions whose blocking results it reads, by id, in the graph's order.
     """
 
     number: int
     vertices: tuple[str, ...]
     inputs: tuple[str, ...]
-    results: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,10 @@ class Regions:
                 found.setdefault(vertex, []).append(region)
         return {vertex: tuple(regions) for vertex, regions in found.items()}
 
-    def producers(self, region: Region) -> tuple[Region, ...]:
-        """The regions whose results ``region`` reads."""
-        return _in_order(self.by_vertex[vertex] for vertex in region.inputs)
-
     def consumers(self, region: Region) -> tuple[Region, ...]:
         """The regions that read results of ``region``."""
-        return _in_order(reader for vertex in region.results for reader in self.readers[vertex])
+        found = {reader for vertex in region.vertices for reader in self.readers.get(vertex, ())}
+        return tuple(sorted(found, key=lambda one: one.number))
 
 
 def regions_of(graph: JobGraph) -> Regions:
@@ -64,29 +60,23 @@ def regions_of(graph: JobGraph) -> Regions:
     members: dict[str, list[str]] = {}
     for vertex in graph.vertices:
         members.setdefault(owner[vertex.id], []).append(vertex.id)
-    read = {
-        one.vertex_id
-        for vertex in graph.vertices
-        for one in vertex.inputs
-        if owner[one.vertex_id] != owner[vertex.id]
-    }
     place = {vertex.id: index for index, vertex in enumerate(graph.vertices)}
-    regions = []
-    for number, name in enumerate(_topological(members, _region_edges(graph, owner))):
-        inputs = {
+    inputs = {
+        name: {
             one.vertex_id
-            for vertex_id in members[name]
+            for vertex_id in own
             for one in graph.by_id[vertex_id].inputs
             if owner[one.vertex_id] != name
         }
-        regions.append(
-            Region(
-                number=number,
-                vertices=tuple(members[name]),
-                inputs=tuple(sorted(inputs, key=place.__getitem__)),
-                results=tuple(vertex_id for vertex_id in members[name] if vertex_id in read),
-            )
-        )
+        for name, own in members.items()
+    }
+    names = list(members)
+    order = {name: index for index, name in enumerate(names)}
+    needed = {order[name]: {order[owner[one]] for one in own} for name, own in inputs.items()}
+    regions = []
+    for number, index in enumerate(in_order(needed) or ()):
+        own = tuple(sorted(inputs[names[index]], key=place.__getitem__))
+        regions.append(Region(number, tuple(members[names[index]]), own))
     return Regions(tuple(regions))
 
 
@@ -122,69 +112,14 @@ def _region_edges(graph: JobGraph, owner: Mapping[str, str]) -> dict[str, list[s
 
 
 def _joined_by_cycles(graph: JobGraph, owner: Mapping[str, str]) -> dict[str, str]:
-    """Regions that wait for each other would wait for ever: each strongly connected component becomes one region."""
-    component = _strong_components(_region_edges(graph, owner))
-    return {vertex: component[name] for vertex, name in owner.items()}
-
-
-def _strong_components(edges: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Tarjan's algorithm without recursion: for each node the one that stands for its component."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    component: dict[str, str] = {}
-    path: list[str] = []
-    for root in edges:
-        work = [] if root in index else [(root, 0)]
-        while work:
-            node, position = work.pop()
-            if position == 0:
-                index[node] = low[node] = len(index)
-                path.append(node)
-            for number, other in enumerate(edges[node][position:], position + 1):
-                if other not in index:
-                    work += [(node, number), (other, 0)]
-                    break
-                if other not in component:
-                    low[node] = min(low[node], low[other])
-            else:
-                if low[node] == index[node]:
-                    _close_component(node, path, component)
-                if work:
-                    parent = work[-1][0]
-                    low[parent] = min(low[parent], low[node])
-    return component
-
-
-def _close_component(node: str, path: list[str], component: dict[str, str]) -> None:
-    while True:
-        member = path.pop()
-        component[member] = node
-        if member == node:
-            return
-
-
-def _topological(members: Mapping[str, list[str]], edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """The regions, each after those that it reads from; among equals in the order of the graph."""
-    waiting = dict.fromkeys(members, 0)
-    for consumers in edges.values():
-        for name in consumers:
-            waiting[name] += 1
-    done: list[str] = []
-    ready = [name for name in members if not waiting[name]]
-    order = {name: number for number, name in enumerate(members)}
-    while ready:
-        name = ready.pop(0)
-        done.append(name)
-        for consumer in edges[name]:
-            waiting[consumer] -= 1
-            if not waiting[consumer]:
-                ready.append(consumer)
-        ready.sort(key=order.__getitem__)
-    return done
-
-
-def _in_order(regions: Iterable[Region]) -> tuple[Region, ...]:
-    return tuple(sorted(set(regions), key=lambda region: region.number))
+    """Regions that wait for each other would wait for ever: those that reach each other become one region."""
+    edges = _region_edges(graph, owner)
+    after = {name: reached([name], edges.__getitem__) for name in edges}
+    first = {
+        name: next(other for other in edges if other in after[name] and name in after[other])
+        for name in edges
+    }
+    return {vertex: first[name] for vertex, name in owner.items()}
 
 
 # ---- which regions run again after one has failed (Flink's region failover), and which may start next

@@ -13,8 +13,8 @@ from typing import Final
 from app.model.batch import Dataset, Output, RegionStatus, Result
 from app.model.jobgraph import JobVertex, Partitioner
 from app.model.plan import Plan
-from app.model.requirements import Requirements
-from app.scheduler.adaptive.draft import Draft
+from app.model.requirements import Bounds, Requirements
+from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
@@ -54,8 +54,8 @@ def undecided(state: JobState) -> tuple[JobVertex, ...]:
 
 def counts_for_undecided(state: JobState, before: Requirements) -> bool:
     """Whether the bounds of ``state`` are others than ``before`` for a vertex that is not decided yet."""
-    bounds = state.bounds
-    return any(bounds[vertex.id] != before[vertex.id] for vertex in undecided(state))
+    bounds, was = state.bounds.as_dict(), before.as_dict()
+    return any(bounds[vertex.id] != was[vertex.id] for vertex in undecided(state))
 
 
 def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex, int], ...]:
@@ -72,9 +72,9 @@ def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex
         if one.partitioner is Partitioner.HASH
         and progress.regions[regions.by_vertex[one.producer].number].status is not RegionStatus.CREATED
     ]
-    found, bounds = [], state.bounds
+    found, bounds, former = [], state.bounds.as_dict(), before.as_dict()
     for vertex in undecided(state):
-        own, was = bounds[vertex.id], before[vertex.id]
+        own, was = bounds[vertex.id], former[vertex.id]
         most = min((parts[one.id] for one in datasets if vertex.id in one.readers), default=own.upper)
         if own != was and (own.lower > most or own.upper > max(was.upper, most)):
             found.append((vertex, most))
@@ -123,7 +123,7 @@ def schedule(draft: Draft) -> None:
     started = {n for n, one in enumerate(progress.regions) if one.status is not RegionStatus.CREATED}
 
     ready = startable(layout.regions, started, availability(progress, layout.datasets))
-    if draft.timer_at(REGION_TIMER) is not None:
+    if timer_at(state, REGION_TIMER) is not None:
         ready = tuple(region for region in ready if progress.regions[region.number].run == 0)
     for region in ready:
         progress = _start(draft, region, layout, progress)
@@ -139,19 +139,20 @@ def _start(draft: Draft, region: Region, layout: Layout, progress: BatchProgress
         RegionStatus.RUNNING, before.run + 1, state.attempt, started_ms=draft.now_ms, finished_ms=None
     )
     results = {result.dataset: result for result in progress.results}
-    source_bytes = dict(progress.source_bytes)
+    source_bytes, bounds = dict(progress.source_bytes), state.bounds.as_dict()
     decisions = list(progress.decisions)
     for vertex_id in region.vertices:
         vertex = state.graph.by_id[vertex_id]
-        inputs = inputs_of(vertex, results, layout)
-        size = source_bytes.get(vertex.id)
+        known = (bounds[vertex_id], inputs_of(vertex, results, layout), source_bytes.get(vertex_id))
         decisions.append(
-            decision_for(state, vertex, inputs, size, region=region.number, run=now.run, now_ms=draft.now_ms)
+            decision_for(state, vertex, *known, region=region.number, run=now.run, now_ms=draft.now_ms)
         )
     subpartitions = dict(progress.subpartitions)
     for dataset in layout.written_by(region):
         if dataset.partitioner is Partitioner.HASH:
-            subpartitions[dataset.id] = max(_parts_for(state, progress, reader) for reader in dataset.readers)
+            subpartitions[dataset.id] = max(
+                _parts_for(state, reader, bounds[reader], source_bytes) for reader in dataset.readers
+            )
     return evolve(
         progress,
         regions=(*progress.regions[: region.number], now, *progress.regions[region.number + 1 :]),
@@ -160,14 +161,11 @@ def _start(draft: Draft, region: Region, layout: Layout, progress: BatchProgress
     )
 
 
-def _parts_for(state: JobState, progress: BatchProgress, reader: str) -> int:
+def _parts_for(state: JobState, reader: str, bounds: Bounds, source_bytes: Mapping[str, int]) -> int:
     """The same for all inputs of ``reader``, so that a task finds the rows of a key in the same part of each."""
-    within = limits(state.bounds[reader], state.options)
+    within, known_bytes = limits(bounds, state.options), bytes_before(state.graph, reader, source_bytes)
     return subpartitions_for(
-        within.lowest,
-        within.highest,
-        known_bytes=bytes_before(state.graph, reader, dict(progress.source_bytes)),
-        volume_bytes=state.options.volume_bytes,
+        within.lowest, within.highest, known_bytes=known_bytes, volume_bytes=state.options.volume_bytes
     )
 
 

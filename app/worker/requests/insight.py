@@ -20,7 +20,7 @@ from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.explain import explain
 from app.scheduler.share_sentences import sentences_of
-from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.scheduler.slots import Demand
 from app.scheduler.step import status_of
 from app.worker.job.places import JobPlaces
 from app.worker.load_sentences import load_sentences
@@ -92,9 +92,10 @@ def dry_run(
     if held_back:
         wanted = effective(evolve(state, requirements=declared))
     graph = wanted_graph(state.graph, wanted)
-    desired, minimal = required_slots(graph, wanted), minimal_slots(graph, wanted)
+    demand = Demand.of(graph, wanted)
+    desired, minimal = demand.desired, demand.minimal
     reachable = min(desired, reach(desired, minimal))
-    parallelism = determine_parallelism(graph, wanted, reachable)
+    parallelism = demand.parallelism(reachable)
     short_of = () if supply is None or reachable >= desired else supply.sentences()
     if state.graph.runs_by_regions and (state.plan is not None or parallelism is not None):
         return _dry_run_of_batch(state, bounds, declared, reachable, short_of)
@@ -197,8 +198,7 @@ def explanation(
     state = view.state
     sentences, violations = explain(state, now_ms)
     words = [*sentences, slow_start] if slow_start and _is_starting(state) else list(sentences)
-    goal = effective(state)
-    desired = required_slots(state.graph, goal)
+    desired, declared = Demand.of(state.graph, effective(state)).desired, Demand.of(state.graph, state.bounds)
     # Those of an attempt that is over say nothing, nor do those of one that does not run yet.
     executors = view.executors
     if executors is not None and (executors.attempt != state.attempt or state.plan is None):
@@ -217,13 +217,13 @@ def explanation(
     return Explanation(
         state=state,
         status=status_of(state),
-        desired_slots=required_slots(state.graph, state.bounds),
-        minimal_slots=minimal_slots(state.graph, state.bounds),
+        desired_slots=declared.desired,
+        minimal_slots=declared.minimal,
         held_slots=len(state.slots),
         used_slots=state.plan.slot_count if state.plan else 0,
         attainable=in_force
         if state.graph.runs_by_regions
-        else determine_parallelism(state.graph, in_effect(state), len(state.slots)),
+        else Demand.of(state.graph, in_effect(state)).parallelism(len(state.slots)),
         in_force=in_force,
         sentences=tuple(words),
         violations=tuple(violations),

@@ -10,7 +10,7 @@ from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare, beyond_cap
 from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.slots import minimal_slots
+from app.scheduler.slots import Demand
 from app.scheduler.step import status_of
 from app.worker.job.idempotency import request_hash_of
 from app.worker.job.mailbox import RequestDecision
@@ -58,7 +58,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
         )
     if known.asks(update.weight, update.priority, update.cap):
         return RequestDecision(None, RequirementsResult(known.version, changed=False))
-    conflict = beyond_cap(minimal_slots(state.graph, state.bounds), update.cap)
+    conflict = beyond_cap(Demand.of(state.graph, state.bounds).minimal, update.cap)
     if conflict is not None:
         raise StateConflict(conflict)
     version = known.version + 1
@@ -70,7 +70,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
 
 def refusal_by_cap(state: JobState, requirements: Requirements) -> str | None:
     """Why the cap in force does not allow ``requirements``; None if it does."""
-    minimal = minimal_slots(state.graph, requirements)
+    minimal = Demand.of(state.graph, requirements).minimal
     cap = state.share.cap
     if cap is None or cap >= minimal:
         return None
@@ -82,5 +82,5 @@ def refusal_by_cap(state: JobState, requirements: Requirements) -> str | None:
 
 def refusal_at_submission(graph: JobGraph, requirements: Requirements, options: JobOptions) -> list[str]:
     """A sentence if the cap of a graph is below its own lower bounds."""
-    conflict = beyond_cap(minimal_slots(graph, requirements), options.slots_cap)
+    conflict = beyond_cap(Demand.of(graph, requirements).minimal, options.slots_cap)
     return [] if conflict is None else [f"config: Option slotwise.slots.cap: {conflict}"]

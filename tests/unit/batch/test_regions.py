@@ -45,9 +45,13 @@ def test_l21_a_cycle_through_several_regions_is_one_region_and_the_rest_is_not()
 
 def test_a_region_knows_what_it_reads_and_what_of_it_is_read() -> None:
     job = graph("a; b -a; c =a =b; d -b")
-    first, second = regions_of(job).all
-    assert (names(job, first.vertices), names(job, first.results), first.inputs) == ("a b d", "a b", ())
-    assert (names(job, second.vertices), names(job, second.inputs), second.results) == ("c", "a b", ())
+    regions = regions_of(job)
+    first, second = regions.all
+    assert (names(job, first.vertices), first.inputs, regions.consumers(first)) == ("a b d", (), (second,))
+    assert (names(job, second.vertices), names(job, second.inputs), regions.consumers(second)) == (
+        *("c", "a b"),
+        (),
+    )
 
 
 def random_graph(rng: random.Random) -> str:

@@ -21,7 +21,7 @@ from app.scheduler.adaptive.events import (
     QueryRecovered,
 )
 from app.scheduler.adaptive.trial import effective
-from app.scheduler.slots import determine_parallelism
+from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, two_sinks
 
 _COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
@@ -67,7 +67,7 @@ def has_wish(job: Job) -> bool:
     state = job.state
     assert state.plan is not None
     wanted = effective(state)
-    attainable = determine_parallelism(state.graph, wanted, state.usable_slots)
+    attainable = Demand.of(state.graph, wanted).parallelism(state.usable_slots)
     return attainable is not None and attainable != dict(state.plan.parallelism)
 
 

@@ -12,7 +12,7 @@ from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import SendPlan, StartAttempt, StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, StopRequested
 from app.scheduler.releasable_slots import releasable_of
-from app.scheduler.slots import minimal_slots, required_slots
+from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job
 
 GRAPH = graph_of_batch(parse_program({"name": "etl", "type": "BATCH", "script": "etl.py"}))
@@ -26,7 +26,8 @@ def running(held: int = 2) -> Job:
 
 def test_its_need_of_slots_is_that_of_its_vertex() -> None:
     job = running()
-    assert (minimal_slots(GRAPH, job.state.requirements), required_slots(GRAPH, job.state.requirements)) == (
+    demand = Demand.of(GRAPH, job.state.requirements)
+    assert (demand.minimal, demand.desired) == (
         1,
         4,
     )

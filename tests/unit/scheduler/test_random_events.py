@@ -56,7 +56,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Timer
-from app.scheduler.slots import minimal_slots
+from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job, bounds
 from tests.unit.scheduler.lives import (
     ALL_SLOTS,
@@ -161,7 +161,7 @@ class Life(RuleBasedStateMachine):
     def other_jobs_are_to_have_some(self, kept: int) -> None:
         """What the job gives back is gone, and what it may use is never less than it cannot do without."""
         state = self.job.state
-        minimal = minimal_slots(state.graph, state.bounds)
+        minimal = Demand.of(state.graph, state.bounds).minimal
         allowed = max(kept, min(minimal, len(state.slots))) if state.attempt_alive else kept
         self.tell(SlotsChanged(state.slots, allowed))
 
@@ -170,7 +170,7 @@ class Life(RuleBasedStateMachine):
     def gives_back_and_gets_again(self, kept: int) -> None:
         """What there is most of: it gives slots back in place, at once."""
         self.job.now_ms += 1
-        minimal = minimal_slots(self.job.graph, self.job.state.bounds)
+        minimal = Demand.of(self.job.graph, self.job.state.bounds).minimal
         self.tell(SlotsChanged(ALL_SLOTS, max(kept, minimal)))
         if self.job.kind == "Rescaling":
             self.applied(0, 0, idle=False)
@@ -230,7 +230,7 @@ class Life(RuleBasedStateMachine):
     def another_share(self, cap: int | None, weight: int) -> None:
         state = self.job.state
         if cap is not None:
-            cap = max(cap, minimal_slots(state.graph, state.bounds))
+            cap = max(cap, Demand.of(state.graph, state.bounds).minimal)
         share = SlotShare(state.share.version + 1, weight, cap=cap)
         taken = self.tell(SlotShareUpdated(share))
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
@@ -393,7 +393,7 @@ class Life(RuleBasedStateMachine):
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        few = job.state.usable_slots < minimal_slots(job.graph, job.state.bounds)
+        few = job.state.usable_slots < Demand.of(job.graph, job.state.bounds).minimal
         if self.trigger % 2 or few or job.state.cluster_unreachable:
             self.tell(SlotsChanged(ENOUGH_SLOTS))
         if job.batch % 2:

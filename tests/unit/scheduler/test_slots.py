@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from app.model.plan import Plan, Slot
 from app.model.requirements import Bounds, Requirements
-from app.scheduler.slots import (
-    Demand,
-    GroupBounds,
-    assign,
-    determine_parallelism,
-    distribute,
-    minimal_slots,
-    required_slots,
-)
+from app.scheduler.slots import Demand, GroupBounds, assign, distribute
 from tests.unit.scheduler.driving import bounds, chain, group_graph, mixed, slots
 
 
@@ -90,9 +82,9 @@ def each(graph: object, **wanted: tuple[int, int]) -> Requirements:
 def test_l18_a_group_needs_the_largest_bounds_of_its_vertices_and_a_job_the_sum_of_its_groups() -> None:
     graph = mixed()
     wanted = each(graph, source=(1, 3), agg=(2, 4), sink=(1, 2))
-    assert minimal_slots(graph, wanted) == 2 + 1
-    assert required_slots(graph, wanted) == 4 + 2
-    assert determine_parallelism(graph, wanted, 2) is None
+    assert Demand.of(graph, wanted).minimal == 2 + 1
+    assert Demand.of(graph, wanted).desired == 4 + 2
+    assert Demand.of(graph, wanted).parallelism(2) is None
 
 
 def test_until_state_is_redistributed_no_bound_is_above_its_partitions() -> None:
@@ -106,7 +98,7 @@ def test_until_state_is_redistributed_no_bound_is_above_its_partitions() -> None
 def test_l18_a_vertex_runs_at_no_more_than_its_own_upper_bound() -> None:
     graph = chain()
     wanted = each(graph, source=(1, 2), agg=(1, 5), sink=(1, 3))
-    found = determine_parallelism(graph, wanted, 4)
+    found = Demand.of(graph, wanted).parallelism(4)
     assert found is not None and list(found.values()) == [2, 4, 3]
 
 

@@ -143,7 +143,7 @@ def test_no_restart_is_begun_for_other_bounds_and_its_record_stays_open() -> Non
     job.put(1, 1).wait(5 * HOUR_MS).commit()
     assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2])
     assert job.open.cause.value == "UPDATE_REQUIREMENT"
-    assert "that waits until the cluster is reachable again." in said(job)
+    assert "Nothing is started or stopped before the cluster is reachable again." in said(job)
     back(job, 2)
     assert job.kind == "Executing" and job.timer_in_ms("evaluation") > 0, "it has just come to be possible"
     job.wait(70_000)
