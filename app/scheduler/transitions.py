@@ -241,7 +241,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "a local failover took too long, and the restart strategy allows no restart",
     },
     # ---- Executing and Rescaling, some of it in StopWithSavepoint as well: an attempt runs
-    ((*_RUN, STOPPING), e.AttemptStartFailed, restarting.running_start_failed): {
+    ((*_RUN, STOPPING), e.AttemptStartFailed, restarting.running_failed_as_a_whole): {
         RESTARTING: "nothing of the attempt is alive, and the restart strategy allows a restart",
         FAILING: "nothing of the attempt is alive, and the restart strategy allows no restart",
     },
@@ -280,7 +280,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     ((*_RUN, STOPPING), e.SuspendRequested, ending.suspend): {
         FINISHED: "given up by this control plane; the driver runs on"
     },
-    ((*_RUN, STOPPING), e.GlobalFailure, restarting.running_global_failure): {
+    ((*_RUN, STOPPING), e.GlobalFailure, restarting.running_failed_as_a_whole): {
         RESTARTING: "a failure of the whole job, and the restart strategy allows a restart",
         FAILING: "a failure that is final, or the restart strategy allows no restart",
     },
@@ -357,7 +357,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FINISHED: "nothing is alive any more",
     },
     (_END, e.TimerFired, ending.ended_timer): {STAY: "the attempt is killed again"},
-    (_END, e.GlobalFailure, ending.ended_global_failure): {STAY: "recorded"},
+    (_END, e.GlobalFailure, ending.note_failure): {STAY: "recorded"},
     (CANCELING, e.CancelRequested, None): {STAY: "asked again"},
     # ---- Finished: nothing changes any more
     (FINISHED, (e.SlotsChanged, e.CancelRequested, e.SuspendRequested, e.GlobalFailure), None): {
@@ -374,7 +374,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     },
     ((RETRYING, RESTARTING), _BOUNDS, resources.replace_bounds): {STAY: "they count after the backoff"},
     ((RETRYING, RESTARTING), e.SlotsChanged, resources.replace_slots): {STAY: "they count after the backoff"},
-    ((RESTARTING, *_END), e.QueryFailed, local_failover.noted_query_failed): {STAY: "recorded"},
+    ((RESTARTING, *_END), e.QueryFailed, ending.note_failure): {STAY: "recorded"},
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},
     (RESTARTING, (e.AttemptRunning, e.StateRepartitioned, *_OF_REGIONS), None): {STAY: "late report"},

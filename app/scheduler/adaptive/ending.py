@@ -72,6 +72,11 @@ def _shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
 
 
+def note_failure(draft: Draft, event: GlobalFailure | QueryFailed) -> None:
+    """The attempt is being ended already."""
+    record_failure(draft, failure_of(draft, event))
+
+
 def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> None:
     """Add ``failure`` to the history: to the entry of what ended its attempt, or (``root``) as a new one."""
     history = draft.state.failures
@@ -215,10 +220,6 @@ def ended_attempt_gone(
         finish(draft, JobStatus.FAILED, phase.failure.error)
     else:
         finish(draft, JobStatus.CANCELED)
-
-
-def ended_global_failure(draft: Draft, event: GlobalFailure) -> None:
-    record_failure(draft, failure_of(draft, event))
 
 
 def ended_timer(draft: Draft, event: TimerFired) -> None:

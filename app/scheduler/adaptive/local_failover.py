@@ -216,11 +216,6 @@ def stopping_query_failed(draft: Draft, event: QueryFailed) -> None:
     _escalate(draft, failure_of(draft, event), event)
 
 
-def noted_query_failed(draft: Draft, event: QueryFailed) -> None:
-    """The attempt is being ended: recorded."""
-    record_failure(draft, failure_of(draft, event))
-
-
 # ---- in words
 
 

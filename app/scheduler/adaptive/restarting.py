@@ -231,18 +231,15 @@ def running_failed(draft: Draft, event: AttemptFailed) -> None:
     handle_failure(draft, failure, stopped=event.stopped, recoverable=event.recoverable, cause=event)
 
 
-def running_start_failed(draft: Draft, event: AttemptStartFailed) -> None:
-    handle_failure(draft, failure_of(draft, event), stopped=True, recoverable=event.recoverable)
+def running_failed_as_a_whole(draft: Draft, event: AttemptStartFailed | GlobalFailure) -> None:
+    stopped = isinstance(event, AttemptStartFailed)
+    handle_failure(draft, failure_of(draft, event), stopped=stopped, recoverable=event.recoverable)
 
 
 def running_stopped(draft: Draft, event: AttemptStopped) -> None:
     error = event.error or "The attempt stopped without having been asked to."
     failure = Failure(error, draft.now_ms, draft.state.attempt)
     handle_failure(draft, failure, stopped=True, recoverable=True, driver_waiting=event.driver_alive)
-
-
-def running_global_failure(draft: Draft, event: GlobalFailure) -> None:
-    handle_failure(draft, failure_of(draft, event), stopped=False, recoverable=event.recoverable)
 
 
 def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import ceil
 from typing import Any
 
@@ -59,18 +60,11 @@ def _by_inputs(state: JobState, inputs: Inputs, within: Limits) -> dict[str, Any
         skew=state.options.skew,
     )
     return {
-        "parallelism": division.parallelism,
-        "wanted": division.wanted,
-        "normalized": division.normalized,
-        "counted_broadcast_bytes": division.counted_broadcast_bytes,
+        **asdict(division),
         "bytes": inputs.divided_bytes,
         "rows": sum(result.total_rows for result in inputs.all),
         "broadcast_bytes": inputs.broadcast_bytes,
         "subpartitions": inputs.subpartitions[0] if inputs.subpartitions else None,
-        "groups": division.groups,
-        "skewed": division.skewed,
-        "limit": division.limit,
-        "limited_by": division.limited_by,
     }
 
 
