@@ -15,6 +15,7 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
+from app.scheduler.adaptive.words import in_words
 
 
 def versions_of(state: JobState) -> tuple[int, int, int]:
@@ -84,10 +85,13 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     if view.rung is not None:
         if not view.outlook.sufficient:
             return _UNREACHABLE
+        change = f"A change to {in_words(state.graph, view.parallelism.items())} ({view.rung})"
         if manager.stage == "Cooldown":
-            return NoChangeReason.COOLDOWN, f"A change by {view.rung} waits for the end of the cooldown."
-        sentence = f"A change by {view.rung} waits until the slots have been stable, or for a batch."
-        return NoChangeReason.STABILIZATION, sentence
+            return NoChangeReason.COOLDOWN, f"{change} waits for the end of the cooldown."
+        return (
+            NoChangeReason.STABILIZATION,
+            f"{change} waits until the slots have been stable, or for a batch.",
+        )
     if state.taken_back is not None:
         number = state.taken_back.record
         what = f"Rescale {number}" if number else "A rescale"
