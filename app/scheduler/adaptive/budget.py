@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from app.model.option_values import USER_CODE_ATTEMPTS
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
+from app.scheduler.adaptive.events import AttemptFailed, QueryFailed
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState, UserError
 
@@ -47,20 +47,13 @@ def exhausted(state: JobState, error: UserError | None) -> str | None:
     )
 
 
-def forget(draft: Draft, event: BatchCompleted) -> None:
-    """A query has got further."""
+def forget(draft: Draft, query_id: str, batch_id: int | None = None) -> None:
+    """A query has got further, up to ``batch_id``; None if it is done, whatever it failed with."""
     kept = tuple(
         one
         for one in draft.state.user_errors
-        if one.query_id != event.query_id or event.batch_id < one.batch_id
+        if one.query_id != query_id or (batch_id is not None and batch_id < one.batch_id)
     )
-    if len(kept) < len(draft.state.user_errors):
-        draft.set(user_errors=kept)
-
-
-def forget_query(draft: Draft, query_id: str) -> None:
-    """Whatever the query failed with, it is done."""
-    kept = tuple(one for one in draft.state.user_errors if one.query_id != query_id)
     if len(kept) < len(draft.state.user_errors):
         draft.set(user_errors=kept)
 

@@ -70,9 +70,7 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
     error = budget.of_event(state, event)
     if error is not None:
         budget.note(draft, error)
-    decision = restart_strategy.on_failure(
-        state.options.restart_strategy, state.restart, draft.now_ms, state.job_id
-    )
+    decision = restart_strategy.of_job(state, draft.now_ms)
     assert decision.delay_ms is not None
     record_failure(draft, evolve(failure, local=True), root=True)
     timeline.note(draft, f"A query failed and is restarted alone: {failure.error}")
@@ -134,10 +132,9 @@ def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRe
     sinks = {vertex.id for vertex in state.graph.vertices if vertex.is_sink}
     if options.local_timeout_ms == 0 or len(sinks) < 2 or event.query not in sinks or not event.recoverable:
         return ""
-    strategy = restart_strategy.on_failure(
-        options.restart_strategy, state.restart, draft.now_ms, state.job_id
-    )
-    if strategy.delay_ms is None or budget.exhausted(state, budget.of_event(state, event)) is not None:
+    if restart_strategy.of_job(state, draft.now_ms).delay_ms is None:
+        return ""
+    if budget.exhausted(state, budget.of_event(state, event)) is not None:
         return ""
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
     own = not event.outside and not met_before(state, failure)
@@ -184,14 +181,8 @@ def _late(state: JobState, one: LocalRestart) -> str:
 
 
 def _escalate(draft: Draft, failure: Failure, event: QueryFailed | None) -> None:
-    handle_failure(
-        draft,
-        failure,
-        stopped=False,
-        recoverable=event is None or event.recoverable,
-        driver_waiting=False,
-        cause=event,
-    )
+    recoverable = event is None or event.recoverable
+    handle_failure(draft, failure, stopped=False, recoverable=recoverable, cause=event)
 
 
 def settle(draft: Draft) -> None:
@@ -201,11 +192,7 @@ def settle(draft: Draft) -> None:
         if state.local:
             draft.set(local=())
         return
-    at_ms = due_ms(state)
-    if at_ms is None:
-        draft.disarm(LOCAL_TIMER)
-    elif draft.timer_at(LOCAL_TIMER) != at_ms:
-        draft.arm(LOCAL_TIMER, at_ms)
+    draft.keep(LOCAL_TIMER, due_ms(state))
 
 
 # ---- other phases
