@@ -10,12 +10,11 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
+
+from pyspark.sql import DataFrame, Observation, SparkSession, functions
 
 from app.driver.failures import DriverError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 
@@ -52,8 +51,6 @@ class RowCounter:
     """Counts the rows that an action writes, by a metric in its plan. The action is to be that of ``frame``."""
 
     def __init__(self, frame: DataFrame, *, by_task: bool = False) -> None:
-        from pyspark.sql import Observation, functions
-
         self._observation = Observation()
         rows = functions.count(functions.lit(1)).alias("rows")
         if not by_task:
@@ -97,9 +94,9 @@ class RowCounter:
         return None if rows is None else Counted(int(rows), frozenset(map(int, metrics.get("tasks") or ())))
 
 
-def is_on_this_host(frame: DataFrame) -> bool:
+def is_on_this_host(session: SparkSession) -> bool:
     """Whether all tasks run in this process: then there is nothing that the driver would not see."""
-    return str(frame.sparkSession.sparkContext.master).startswith("local")
+    return str(session.sparkContext.master).startswith("local")
 
 
 def once_whole(look: Callable[[], T], is_whole: Callable[[T], bool]) -> T:

@@ -7,7 +7,9 @@ import queue
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, Terminate, epoch_ms
 from app.driver.checkpoints import forget_old
@@ -17,8 +19,7 @@ from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
 from app.driver.load import LoadNews, spark_figures
 from app.driver.measured import measured
-from app.driver.plan_steps import PlanSteps
-from app.driver.plans import Plans
+from app.driver.plans import Plans, PlanSteps
 from app.driver.progress import Committed, Ended, Idle, tell_nobody
 from app.driver.repartition import Repartitioner
 from app.driver.session import is_stopped, query_session
@@ -26,9 +27,6 @@ from app.driver.started_query import Shared, StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders, VertexBatch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,17 @@ import logging
 import queue
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
+from pyspark.sql import SparkSession
+
+from app.driver.causes import use_rules
 from app.driver.client import ControlPlaneClient
-from app.driver.executor_news import ExecutorNews
 from app.driver.executor_sight import ExecutorSight
 from app.driver.executor_warmup import look_at_executor, warm_up_executor
 from app.driver.executors import Executors, WarmUp
@@ -23,20 +26,15 @@ from app.driver.functions import Functions
 from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.repartition import RepartitionFailed
 from app.driver.session import add_files, check_cluster_conf
-from app.driver.verdict import use_rules
 from app.durablefiles import is_within, is_written_within, write_whole
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Orders, Registration, Report, outcome_document
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
-
 log = logging.getLogger(__name__)
 
 LAST_WORD_S = 10.0
+_LOOK_EVERY_S = 2.0
 
 
 class Ending(IntEnum):
@@ -194,6 +192,18 @@ class BaseAttempt(ABC):
         assert self._client is not None
         self._client.report(**fields)
 
+    def _report_tasks(self, region: int, run: int, news: Callable[[], tuple[int, int] | None]) -> None:
+        """How many tasks of a run of a region are done, and how many are known, where ``news`` has any. It is for
+        people, so nothing fails if Spark cannot tell."""
+        try:
+            found = news()
+        except Exception as error:
+            log.debug("the tasks of region %d cannot be counted: %s", region, error)
+            return
+        if found is not None:
+            done, total = found
+            self._report(type="region-progress", region=region, run=run, tasks_done=done, tasks_total=total)
+
     def _on_fenced(self) -> None:
         self._fenced = True
         self._inbox.put(Fenced())
@@ -275,3 +285,34 @@ def told_of(failure: Failure) -> dict[str, object]:
 
 def epoch_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class ExecutorNews:
+    """``executors`` None: the job runs in its driver, and there is nothing to tell. For the attempt's own thread."""
+
+    def __init__(
+        self, executors: Executors | None, report: Callable[..., None], sight: ExecutorSight | None = None
+    ) -> None:
+        self._executors = executors
+        self._sight = sight
+        self._report = report
+        self._looked_at = time.monotonic()
+        self.known: dict[str, Any] = {}
+        """The fields of a report, by the last look."""
+
+    def figures(self) -> dict[str, Any]:
+        """The fields of a report, by a look now. They are told with it."""
+        if self._executors is not None:
+            self.known = {"executors": self._executors.ready, "executors_wanted": self._executors.wanted}
+            if self._sight is not None and (why := self._sight.why):
+                self.known["executors_why"] = why
+        return self.known
+
+    def turn(self) -> None:
+        """Look now and then, and say so if there are more or fewer than was told last, or should be."""
+        now = time.monotonic()
+        if self._executors is None or now - self._looked_at < _LOOK_EVERY_S:
+            return
+        self._looked_at, before = now, self.known
+        if self.figures() != before:
+            self._report(type="executors", **self.known)

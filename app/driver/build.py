@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.functions import Functions
 from app.driver.plan_check import check_by_spark, check_keys, check_plan
@@ -19,9 +21,6 @@ from app.driver.valves.spark import analysed, frame_in, kind_of, mark, new_valve
 from app.driver.vertices import apply_operation, guarded
 from app.model.analysis import Query
 from app.model.jobgraph import JobVertex, Partitioner, SinkSpec, SourceSpec
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class QueryBuilder:

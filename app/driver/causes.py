@@ -1,6 +1,8 @@
-"""What an exception is made of: its causes in Python and in the JVM, also those that are only text in a message.
+"""What an exception is made of: its causes in Python and in the JVM, also those that are only text in a message. And
+what their names say: whether it is final or may be tried again, and whether the user's code raised it.
 
-An exception that was merely being handled when another was raised is no cause of it, and is left out.
+An exception that was merely being handled when another was raised is no cause of it, and is left out. The innermost
+exception of a chain that a list names decides. The lists of the job come before the built-in one.
 """
 
 from __future__ import annotations
@@ -8,9 +10,12 @@ from __future__ import annotations
 import builtins
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from app.model.option_values import FINAL_EXCEPTIONS, RECOVERABLE_EXCEPTIONS
+from app.model.protocol import DriverSpec
 
 _MOST_LINKS: Final = 100
 _TOO_GENERAL: Final = frozenset({"object", "BaseException", "Exception"})
@@ -78,21 +83,23 @@ def _link_of(kind: type) -> Link:
 
 def _carried(error: BaseException) -> list[Link]:
     """What came with ``error`` from the JVM: first Java's causes, then Python's, which caused those."""
-    text = ""
+    text, thrown = "", list[str]()
     with contextlib.suppress(Exception):
         text = str(error).partition(QUERY_MARK)[0]
-    java, python = _classes_in(text)
-    java = [*_java_classes(getattr(error, "java_exception", None)), *java]
-    return [*map(_named, dict.fromkeys(java)), *map(_named, dict.fromkeys(python))]
-
-
-def _java_classes(thrown: Any) -> list[str]:
-    names: list[str] = []
     with contextlib.suppress(Exception):
-        while thrown is not None and len(names) < _MOST_LINKS:
-            names.append(str(thrown.getClass().getName()))
-            thrown = thrown.getCause()
-    return names
+        for each in java_causes(getattr(error, "java_exception", None)):
+            thrown.append(str(each.getClass().getName()))
+    java, python = _classes_in(text)
+    return [*map(_named, dict.fromkeys(thrown + java)), *map(_named, dict.fromkeys(python))]
+
+
+def java_causes(thrown: Any) -> Iterator[Any]:
+    """An exception of Java's and its causes, outermost first."""
+    for _ in range(_MOST_LINKS):
+        if thrown is None:
+            return
+        yield thrown
+        thrown = thrown.getCause()
 
 
 def _classes_in(text: str) -> tuple[list[str], list[str]]:
@@ -122,3 +129,73 @@ def _named(name: str) -> Link:
         above = _link_of(known)
         return Link(simple, above.names | {name})
     return Link(simple, frozenset({simple, name}))
+
+
+FINAL: Final = (
+    "ImportError", "AttributeError", "SyntaxError", "NameError", "NotImplementedError", "AnalysisException",
+    "ParseException", "IllegalArgumentException", "UnsupportedOperationException",
+)  # fmt: skip
+"""What would happen again: the code or the plan is not there, or not possible."""
+
+_ENVIRONMENT: Final = frozenset({"OSError", "MemoryError", "OperationalError", "InterfaceError"})
+"""Raised by a function, but told of something else: a file, a network, a database, memory."""
+
+# Errors of SQL in the data: class 22 of the standard, and what raise_error and assert_true raise.
+_SQL_ERROR: Final = re.compile(
+    r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\](?:(?!\[[A-Z]).){0,4000}?SQLSTATE: (22\w{3}|P0001)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``why`` names what decided, in a sentence; it is empty if no list names anything in the chain."""
+
+    recoverable: bool = True
+    why: str = ""
+
+
+_final: tuple[str, ...] = ()
+_recoverable: tuple[str, ...] = ()
+
+
+def use_rules(spec: DriverSpec) -> None:
+    """From now on the lists of this job hold, names of classes, simple or fully qualified: a driver process has one job
+    at a time."""
+    global _final, _recoverable
+    _final, _recoverable = tuple(spec.final_exceptions), tuple(spec.recoverable_exceptions)
+
+
+def own_verdict(chain: Sequence[Link]) -> Verdict | None:
+    """What the job's lists say; None if they name nothing in ``chain``."""
+    for link in reversed(chain):
+        for names, option, recoverable in (
+            (_final, FINAL_EXCEPTIONS, False),
+            (_recoverable, RECOVERABLE_EXCEPTIONS, True),
+        ):
+            named = next((name for name in names if name in link.names), None)
+            if named is not None:
+                what = "is tried again" if recoverable else "is final"
+                kind = "" if named.rpartition(".")[2] == link.name else f", which {link.name} is"
+                return Verdict(recoverable, f"It {what} because {option} names {named}{kind}.")
+    return None
+
+
+def default_verdict(chain: Sequence[Link]) -> Verdict:
+    """What the built-in list says."""
+    for link in reversed(chain):
+        if any(name in link.names for name in FINAL):
+            return Verdict(False, f"It is final because of {link.name}, which would be raised again.")
+    return Verdict()
+
+
+def user_error(name: str, place: str | None, text: str, chain: Sequence[Link]) -> str | None:
+    """What tells an error of the user's code from others of the same query; None if it is none.
+
+    ``place`` is the line of the user that raised it, ``text`` what Spark says. The same input raises it again, so it
+    is tried again only a few times.
+    """
+    if any(link.names & _ENVIRONMENT for link in chain):
+        return None
+    if (match := _SQL_ERROR.search(text)) is not None:
+        return match[1]
+    return f"{name} at {place}" if place else None

@@ -1,30 +1,36 @@
 """The driver's end of the driver protocol (`app.model.protocol`).
 
-Two threads talk to the control plane; the job never waits for either. When nobody answers, the driver goes on with
-its job, keeps its reports, and looks up the address anew before each try: a control plane that was started again
-may listen elsewhere.
+Threads of their own talk to the control plane; the job never waits for them. When nobody answers, the driver goes on
+with its job, keeps its reports, and looks up the address anew before each try: a control plane that was started again
+may listen elsewhere. With the standard library only: a driver runs in environments of jobs, which have PySpark and
+nothing of ours.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.client
 import json
 import logging
 import random
+import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from app.driver.owneraddress import OwnerAddress
 from app.model.fromjson import from_json
 from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report
 
 log = logging.getLogger(__name__)
 
 _LONG_POLL_MS = 25_000
+_LOOK_EVERY_S = 0.5
+_CONNECT_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 20.0
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 2.0
@@ -259,3 +265,72 @@ def _bounded(value: Any) -> Any:
 def _level(orders: Orders) -> tuple[int, str, int, str]:
     """What makes orders other ones. The regions of a BATCH job have a plan version for each change."""
     return orders.plan_version, orders.stop, orders.slots, orders.restarts_text
+
+
+class OwnerAddress:
+    """The address of the job's owner in ``file``, and the sockets to what it was. `watch` until ``closed`` is set.
+
+    A control plane that is stopped holds the connections to it open and answers none. When another one takes the job
+    over it writes its address into the file: then the driver lets go of the old connections instead of waiting for
+    timeouts.
+    """
+
+    def __init__(self, file: str, closed: threading.Event) -> None:
+        self._file = Path(file)
+        self._closed = closed
+        self._sockets: list[socket.socket] = []
+        self._guard = threading.Lock()
+
+    def read(self) -> str:
+        """
+        Raises:
+            OSError: the file cannot be read.
+        """
+        # What follows the address is for those who write it.
+        return next(iter(self._file.read_text(encoding="utf-8").split()), "")
+
+    def call(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
+    ) -> tuple[int, bytes]:
+        """The status and the body of the answer of whoever is the owner now.
+
+        Raises:
+            OSError, http.client.HTTPException, ValueError: there was none.
+        """
+        address = self.read()
+        place = urlsplit(address)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_CONNECT_TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.connect()
+            connection.sock.settimeout(timeout_s)
+            self._note(connection.sock)
+            if self.read() != address:
+                # Nobody would let go of this one.
+                raise ConnectionAbortedError("The job has another owner.")
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def _note(self, opened: socket.socket) -> None:
+        with self._guard:
+            self._sockets = [one for one in self._sockets if one.fileno() >= 0]
+            self._sockets.append(opened)
+            if self._closed.is_set():
+                raise ConnectionAbortedError("The client of the control plane is closed.")
+
+    def watch(self) -> None:
+        known = ""
+        while not self._closed.wait(_LOOK_EVERY_S):
+            with contextlib.suppress(OSError, ValueError):
+                address = self.read()
+                if address != known:
+                    self.let_go(urlsplit(address).port)
+                    known = address
+
+    def let_go(self, but_port: int | None = None) -> None:
+        """Of all connections but those to the new address: whoever waits for an answer there tries again."""
+        with self._guard:
+            for one in self._sockets:
+                with contextlib.suppress(OSError):
+                    if one.getpeername()[1] != but_port:
+                        one.shutdown(socket.SHUT_RDWR)

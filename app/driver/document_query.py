@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.build import QueryBuilder
 from app.driver.failures import DriverError, Failure, describe
@@ -26,9 +28,6 @@ from app.model.jobgraph import JobVertex, SinkSpec, SourceSpec
 from app.model.protocol import DriverSpec
 from app.model.rate_options import rate_options
 from app.model.sink_formats import OWN_SINKS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class DocumentQuery(StartedQuery):
@@ -52,7 +51,7 @@ class DocumentQuery(StartedQuery):
         """``trigger``: what `DataStreamWriter.trigger` is given; empty: one batch after the other."""
         own_dir = checkpoint_dir / query.key
         own_dir.mkdir(parents=True, exist_ok=True)
-        super().__init__(query, shared, checkpoint_dir=own_dir, write=self._write)
+        super().__init__(query, shared, checkpoint_dir=own_dir)
         self._epoch = epoch
         self._trigger = {**trigger}
         self._has_ended = False
@@ -60,7 +59,8 @@ class DocumentQuery(StartedQuery):
         # Without state, tasks of what shuffles by itself, which a valve can only make fewer.
         widest = max(slots, *(vertex.parallelism for vertex in query.flow))
         self._session = query_session(session, conf, query.state_partitions or widest)
-        self._listener = QueryListener(self._session, tell)
+        self._listener = QueryListener(tell)
+        self._listener.listen(self._session)
         self._splits = Splits(conf, self._plans.current.parallelism, work_dir / "splits" / query.key)
         self._builder = QueryBuilder(query, self._splits, functions)
         spec = query.sink.operation
@@ -90,11 +90,6 @@ class DocumentQuery(StartedQuery):
                 self._sink.check(self._frame)
 
     def start(self) -> None:
-        """Build the plan and start.
-
-        Raises:
-            DriverError: a vertex cannot be built, or its sink cannot be written.
-        """
         self._sink.prepare()
         options = [each for vertex in self.query.streams for each in vertex.operation.options]  # type: ignore[union-attr]
         check_planned_files(self.checkpoint_dir, may_be_gone=partial(may_be_gone, self._session, options))
@@ -117,22 +112,22 @@ class DocumentQuery(StartedQuery):
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
         self._started(started, self._session.sparkContext)
 
-    def _write(self, frame: DataFrame, batch_id: int) -> Written:
+    def write(self, frame: DataFrame, batch_id: int) -> Written:
         assert not isinstance(self._sink, NativeSink)
         ref = BatchRef(self.query_id, batch_id, self._epoch())
         return self._sink.write(frame, ref, self._shared.may_commit)
 
-    def _begins(self, batch_id: int) -> None:
+    def begins(self, batch_id: int) -> None:
         if isinstance(self._sink, NativeSink):
             self._sink.check_batch(batch_id)
-        super()._begins(batch_id)
+        super().begins(batch_id)
 
-    def _written(self, batch_id: int) -> None:
+    def written(self, batch_id: int) -> None:
         if isinstance(self._sink, NativeSink):
             self._sink.check_written(batch_id)
 
-    def _between_batches(self) -> None:
-        super()._between_batches()
+    def between_batches(self) -> None:
+        super().between_batches()
         self._builder.look_at_side_tables()
 
     # -- what happened

@@ -10,13 +10,12 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import SparkContext
 
 from app.driver.failures import describe
 from app.driver.scala import executor_ids, scala_context, scala_option, scala_seq
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,8 @@ class ExecutorRequests:
         self._said_at = self._kill_at = 0.0
         # Given up, and still there: Spark gives them no tasks any more, and tells nobody a second time. Also those from
         # before: an attempt may get the context of another one.
-        self._unkilled = self._given_up()
+        backend = self._backend
+        self._unkilled = {each for each in executor_ids(context) if not backend.isExecutorActive(each)}
         self._is_away = False
         threading.Thread(target=self._work, name="executor-requests", daemon=True).start()
 
@@ -156,10 +156,6 @@ class ExecutorRequests:
             forever = getattr(getattr(jvm.scala.concurrent.duration, "Duration$"), "MODULE$").Inf()
             jvm.scala.concurrent.Await.result(told, forever)
         return not left
-
-    def _given_up(self) -> set[str]:
-        backend = self._backend
-        return {each for each in executor_ids(self._context) if not backend.isExecutorActive(each)}
 
     def _note_away(self, error: Exception) -> None:
         if not self._is_away and not self._closed:

@@ -15,14 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import SparkContext
 
 from app.driver.arrivals import BELOW_JOBS_DIR
 from app.driver.failures import DriverError, describe
 from app.driver.scala import executor_hosts, scala_context, scala_seq, shell_at
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 

@@ -17,14 +17,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegerType, StructField, StructType
+
 from app.driver.executor_sight import ExecutorSight
 from app.driver.failures import describe
-from app.driver.scala import java_list, rdd_at, scala_context, shell_at
+from app.driver.scala import java_array, rdd_at, scala_context, shell_at
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -213,11 +215,8 @@ def _same_rows() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.R
 
 def _row_in(session: SparkSession, executor: int) -> DataFrame:
     """A table with one row, whose place is ``executor``."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import IntegerType, StructField, StructType
-
     jvm: Any = session.sparkContext._jvm
-    row = jvm.org.apache.spark.sql.RowFactory.create(java_list(jvm, [0]).toArray())
+    row = jvm.org.apache.spark.sql.RowFactory.create(java_array(jvm, [0]))
     rows = rdd_at(session.sparkContext, {executor: row}, "org.apache.spark.sql.Row")
     own: Any = session._jsparkSession
     schema = own.parseDataType(StructType([StructField("value", IntegerType(), False)]).json())

@@ -14,16 +14,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+
+from pyspark import SparkContext
 
 from app.driver.executor_requests import ExecutorRequests
 from app.driver.failures import DriverError, describe
 from app.driver.scala import executor_hosts, executor_ids, scala_context
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 

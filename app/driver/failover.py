@@ -30,22 +30,18 @@ class _Held:
     told: bool = False
 
 
+@dataclass
 class LocalFailover:
     """The queries of an attempt that failed. For the attempt's own thread only.
 
     ``restart`` makes and starts a query again; ``report`` is `ControlPlaneClient.report`.
     """
 
-    def __init__(
-        self,
-        *,
-        report: Callable[..., None],
-        begun_version: Callable[[], int],
-        restart: Callable[[StartedQuery], StartedQuery],
-    ) -> None:
-        self._report = report
-        self._begun_version = begun_version
-        self._restart = restart
+    report: Callable[..., None]
+    begun_version: Callable[[], int]
+    restart: Callable[[StartedQuery], StartedQuery]
+
+    def __post_init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._numbers: dict[str, int] = {}
         self._unproven: dict[str, tuple[StartedQuery, int]] = {}
@@ -102,13 +98,13 @@ class LocalFailover:
         if known is not running:
             return False
         del self._unproven[key]
-        self._report(type="query-recovered", query=key, run=number, run_id=running.run_id)
+        self.report(type="query-recovered", query=key, run=number, run_id=running.run_id)
         return True
 
     def _start(self, key: str, held: _Held) -> None:
         del self._held[key]
         try:
-            running = self._restart(held.running)
+            running = self.restart(held.running)
         except Exception as error:
             # It is held again; whether it is tried once more is not decided here.
             failed = describe(error, vertex=held.running.query.sink.name)
@@ -117,12 +113,12 @@ class LocalFailover:
             self._unproven[key] = (running, held.number)
 
     def _tell(self, key: str, held: _Held) -> None:
-        self._report(
+        self.report(
             type="query-failed",
             query=key,
             run=held.number,
             run_id=held.running.run_id,
-            plan_version=self._begun_version(),
+            plan_version=self.begun_version(),
             longest_batch_ms=held.running.longest_batch_ms,
             **told_of(held.failure),
         )

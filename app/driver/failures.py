@@ -3,13 +3,23 @@ blame (`Failure.outside`)."""
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.driver.causes import PYTHON_LINE, QUERY_MARK, Link, came_through_spark, chain_of
-from app.driver.verdict import default_verdict, own_verdict, user_error
+from app.driver.causes import (
+    PYTHON_LINE,
+    QUERY_MARK,
+    Link,
+    came_through_spark,
+    chain_of,
+    default_verdict,
+    java_causes,
+    own_verdict,
+    user_error,
+)
 
 
 class DriverError(Exception):
@@ -84,6 +94,11 @@ class Failure:
         )
 
 
+TRANSIENT_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
+)
+"""Errors of the operating system that may be gone at the next attempt."""
+
 _LOST_EXECUTOR = re.compile(r"exited unrelated to the running tasks|[Ww]orker lost|decommission")
 _READING = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 
@@ -155,25 +170,23 @@ def _root_cause(error: BaseException, stack: str) -> tuple[str, str, str | None]
 
 
 def _spark_text(error: BaseException) -> str:
-    if type(error).__name__ == "Py4JJavaError":
-        java = getattr(error, "java_exception", None)
-        found, file = "", ""
-        try:
-            while java is not None:
-                name, message = java.getClass().getSimpleName(), java.getMessage()
-                if message and (read := _READING.search(message)):
-                    file = read[1]
-                # A cause without a message, as a NullPointerException, says less than what it caused.
-                if message or not found:
-                    found = f"{name}: {message or 'no message'}"
-                java = java.getCause()
-        except Exception:
-            return str(error)
-        if file and file not in found:
-            name, _, message = found.partition(": ")
-            found = f"{name}: file {file}: {message}"
-        return found or str(error)
-    return str(error)
+    if type(error).__name__ != "Py4JJavaError":
+        return str(error)
+    found, file = "", ""
+    try:
+        for java in java_causes(getattr(error, "java_exception", None)):
+            name, message = java.getClass().getSimpleName(), java.getMessage()
+            if message and (read := _READING.search(message)):
+                file = read[1]
+            # A cause without a message, as a NullPointerException, says less than what it caused.
+            if message or not found:
+                found = f"{name}: {message or 'no message'}"
+    except Exception:
+        return str(error)
+    if file and file not in found:
+        name, _, message = found.partition(": ")
+        found = f"{name}: file {file}: {message}"
+    return found or str(error)
 
 
 def _first_paragraph(text: str) -> str:

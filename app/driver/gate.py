@@ -13,26 +13,22 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.failures import BoundaryStop, DriverError, one_line
-from app.driver.janino import compiled
-from app.driver.scala import java_list
+from app.driver.progress import Listener
+from app.driver.scala import class_loader, java_array, made
 from app.driver.valves.spark import java_field, kind_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _SINK: Final = "org.apache.spark.sql.execution.streaming.Sink"
 _CLASSES: Final = ("GatedSink", "GatedFunction", "GatedWrite", "Gated")
 
 # The event of a start belongs to the query that is being started.
 _starting = threading.Lock()
-_classes: dict[str, Any] = {}
 
 
 class Passage(Protocol):
@@ -56,29 +52,24 @@ def start_behind(
     Raises:
         DriverError: this version of Spark does not let it be put there; the query has ended.
     """
-    ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
-    manager: Any = session._jsparkSession.streams()
-    starting = _Starting(passage, manager)
-    jvm: Any = session._jvm
-    listener = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(starting)
+    starting = _Starting(passage)
     with _starting:
-        manager.addListener(listener)
+        starting.listen(session)
         try:
             query = start()
         finally:
-            manager.removeListener(listener)
+            starting.close()
     if starting.error is not None:
         query.stop()
         raise starting.error
     return query
 
 
-class _Starting:
+class _Starting(Listener):
     """Hears of the start of a query, in its thread and before anything else happens there."""
 
-    def __init__(self, passage: Passage, manager: Any) -> None:
+    def __init__(self, passage: Passage) -> None:
         self._passage = passage
-        self._manager = manager
         self.error: DriverError | None = DriverError("Spark has not told of the start of a query.")
 
     def onQueryStarted(self, event: Any) -> None:
@@ -92,18 +83,6 @@ class _Starting:
             # Spark goes on whatever a listener throws.
             self.error = _missing(error)
 
-    def onQueryProgress(self, event: Any) -> None:
-        pass
-
-    def onQueryIdle(self, event: Any) -> None:
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:
-        pass
-
-    class Java:
-        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
-
 
 def _put_before(execution: Any, passage: Passage) -> None:
     """Before the query's own thread makes its plan, which has the sink in it."""
@@ -113,12 +92,12 @@ def _put_before(execution: Any, passage: Passage) -> None:
     if kind_of(own) == "ForeachBatchSink":
         # Spark knows it by its class.
         function = java_field(own, "batchWriter")
-        function.set(own, _made("GatedFunction", function.get(own), caller))
+        function.set(own, made(_jvm(), _class("GatedFunction"), function.get(own), caller))
     elif _jvm().java.lang.Class.forName(_SINK).isInstance(own):
-        field.set(execution, _made("GatedSink", own, caller))
+        field.set(execution, made(_jvm(), _class("GatedSink"), own, caller))
     else:
         (of,) = (each for each in _class("Gated").getMethods() if each.getName() == "of")
-        field.set(execution, of.invoke(None, java_list(_jvm(), [own, caller, execution]).toArray()))
+        field.set(execution, of.invoke(None, java_array(_jvm(), [own, caller, execution])))
 
 
 class _Caller:
@@ -164,20 +143,9 @@ def _missing(error: Exception) -> DriverError:
     )
 
 
-def _made(name: str, own: Any, caller: _Caller) -> Any:
-    (maker,) = _class(name).getConstructors()
-    return maker.newInstance(java_list(_jvm(), [own, caller]).toArray())
-
-
 def _class(name: str) -> Any:
-    """One of ours, compiled once for the process."""
-    if name not in _classes:
-        jvm = _jvm()
-        spark_loader = jvm.java.lang.Class.forName(_SINK).getClassLoader()
-        loader = compiled(jvm, "gate.java", spark_loader).getClassLoader()
-        for each in _CLASSES:
-            _classes[each] = loader.loadClass(f"slotwise.{each}")
-    return _classes[name]
+    """One of ours."""
+    return class_loader(_jvm(), "gate.java", _SINK).loadClass(f"slotwise.{name}")
 
 
 def _jvm() -> Any:

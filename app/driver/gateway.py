@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
+
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
-from app.driver.plans import DriverPlan, Plans
-from app.driver.sinks import Written
+from app.driver.plans import DriverPlan
 from app.driver.valves.query_valves import Valves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pyspark.sql import DataFrame
-
+    from app.driver.started_query import Shared, StartedQuery
 
 _START_S = 60.0
 
@@ -42,27 +41,11 @@ class Gateway:
     """Each micro-batch of one query passes it, in the query's thread: called by ``foreachBatch``, or as the
     `app.driver.gate.Passage` before a sink of Spark's."""
 
-    def __init__(
-        self,
-        *,
-        write: Callable[[DataFrame, int], Written] | None = None,
-        plans: Plans,
-        place: Callable[[Valves, Any], bool] | None = None,
-        may_commit: Callable[[], None],
-        beginning: Callable[[int], None],
-        between_batches: Callable[[], None] = lambda: None,
-        written: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        """``write``: what ``foreachBatch`` does with the rows of a batch. ``place``: on a cluster. It is given the
-        valves and what Spark planned for a batch before anything of it runs, lets tasks have their places, and says
-        whether state will stay in its own. ``written``: Spark's sink has the batch, and its commit is next."""
-        self._place = place
-        self._write = write
-        self._plans = plans
-        self._may_commit = may_commit
-        self._beginning = beginning
-        self._between_batches = between_batches
-        self._written = written
+    def __init__(self, query: StartedQuery, shared: Shared) -> None:
+        self._query = query
+        self._plans = shared.plans
+        self._may_commit = shared.may_commit
+        self._keeps_places = shared.places is not None
         self._lock = threading.Lock()
         self._stopping = False
         self._running: int | None = None
@@ -79,9 +62,8 @@ class Gateway:
         """Spark's ``foreachBatch``."""
         self.begin(batch_id)
         with self._failing(batch_id):
-            assert self._write is not None
             try:
-                written = self._write(frame, batch_id)
+                written = self._query.write(frame, batch_id)
             except (DriverError, Fenced):
                 raise
             except Exception as error:
@@ -106,7 +88,7 @@ class Gateway:
 
     def end(self, batch_id: int) -> None:
         with self._failing(batch_id):
-            self._written(batch_id)
+            self._query.written(batch_id)
         self.ended()
 
     def ended(self) -> None:
@@ -163,14 +145,14 @@ class Gateway:
     def _begun(self, batch_id: int) -> BatchRun:
         started_ms = time.time_ns() // 1_000_000
         self._may_commit()
-        self._beginning(batch_id)
-        self._between_batches()
+        self._query.begins(batch_id)
+        self._query.between_batches()
         if not self._started.wait(_START_S) or (valves := self._valves) is None:
             raise DriverError("The start of the query did not come to its end.", recoverable=True)
         planned = valves.planned()
         plan = self._latest = self._plan_of(valves.in_force(planned))
         self.begun_version = max(self.begun_version, plan.version)
-        even = self._place is None or self._place(valves, planned)
+        even = not self._keeps_places or self._query.place(valves, planned)
         return BatchRun(batch_id, plan, planned, started_ms, None, even)
 
     def _plan_of(self, numbers: Mapping[str, int] | None) -> DriverPlan:

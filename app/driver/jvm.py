@@ -88,11 +88,11 @@ def java_command_line(home: Path, archive: str, extra: Iterable[str]) -> list[st
         *DEFAULT_JAVA_OPTIONS,
         *OPENED_PACKAGES,
         "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        *archive_options(archive),
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     ]
-    options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
-    options += archive_options(archive)
-    log4j = Path(__file__).with_name("log4j2.properties")
-    options += [f"-Dlog4j2.configurationFile={log4j}"]
     main = ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false", "pyspark-shell"]
     return [java_command(), "-cp", jars, *options, *extra, *main]
 

@@ -10,17 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from app.driver.janino import compiled
+from pyspark import SparkContext
+
 from app.driver.measured import measured
-from app.driver.scala import java_list, scala_context
+from app.driver.scala import class_loader, made, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
 from app.driver.valves.query_valves import Rows
 from app.model.protocol import ExecutorLoad
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 _EVERY_S: Final = 5.0
 
@@ -88,17 +86,11 @@ class SparkFigures:
         return measured("some figures of the load", read, [])
 
 
-@lru_cache(maxsize=1)
-def _class(jvm: Any) -> Any:
-    """``Load`` of `load.java`, compiled once for the process."""
-    spark_loader = jvm.java.lang.Class.forName("org.apache.spark.SparkContext").getClassLoader()
-    return compiled(jvm, "load.java", spark_loader).getClassLoader().loadClass("slotwise.Load")
-
-
 def _made(context: SparkContext) -> Any:
+    """A ``Load`` of `load.java`."""
     jvm: Any = context._jvm
-    (maker,) = _class(jvm).getConstructors()
-    return maker.newInstance(java_list(jvm, [scala_context(context)]).toArray())
+    loader = class_loader(jvm, "load.java", "org.apache.spark.SparkContext")
+    return made(jvm, loader.loadClass("slotwise.Load"), scala_context(context))
 
 
 class LoadNews:

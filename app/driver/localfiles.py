@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.driver.failures import one_line
-from app.driver.janino import compiled
+from app.driver.scala import compiled
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ that a program has chosen says which driver writes it, of whatever job.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import time
@@ -18,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from app import filelocks
-from app.driver.failures import DriverError
+from app.driver.failures import TRANSIENT_ERRNOS, DriverError
 from app.durablefiles import write_whole
 
 _PREDECESSOR_WAIT_S = 3.0
 _POLL_S = 0.02
-_TRANSIENT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 class BeingWritten(DriverError):
@@ -53,8 +51,18 @@ def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoc
     Raises:
         DriverError: it is not writable, belongs to a newer attempt, or its last writer is still alive.
     """
+    owner_file = checkpoint_dir / "owner.json"
     with _claiming(checkpoint_dir, "owner.lock"):
-        _claim(checkpoint_dir, lock_file, attempt, epoch)
+        if (owner := _read_owner(owner_file)) is not None:
+            if (owner["epoch"], owner["attempt"]) > (epoch, attempt):
+                raise DriverError(
+                    f"The checkpoint {checkpoint_dir} belongs to attempt {owner['attempt']} of epoch "
+                    f"{owner['epoch']}, which is newer than attempt {attempt} of epoch {epoch}."
+                )
+            if owner["lock_file"] != lock_file:
+                _await_end(str(owner["lock_file"]), checkpoint_dir, recoverable=True)
+        claim = json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch})
+        write_whole(owner_file, claim.encode())
 
 
 def claim_own_checkpoint(checkpoint_dir: Path, *, lock_file: str) -> None:
@@ -87,14 +95,19 @@ def refuse_if_written(checkpoint: Path) -> None:
 
 @contextlib.contextmanager
 def _claiming(checkpoint_dir: Path, lock_name: str) -> Iterator[None]:
+    """Hold the file ``lock_name`` locked for a few statements; waits for whoever holds it."""
     try:
         checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        with short_lock(checkpoint_dir / lock_name):
+        fd = filelocks.lock(checkpoint_dir / lock_name, wait=True)
+        assert fd is not None
+        try:
             yield
+        finally:
+            os.close(fd)
     except OSError as error:
         raise DriverError(
             f"The checkpoint directory {checkpoint_dir} is not writable: {error.strerror}.",
-            recoverable=error.errno in _TRANSIENT,
+            recoverable=error.errno in TRANSIENT_ERRNOS,
         ) from error
 
 
@@ -105,22 +118,6 @@ def is_owner(checkpoint_dir: Path, *, lock_file: str, attempt: int) -> bool:
     except OSError:
         return False
     return owner is not None and owner["lock_file"] == lock_file and owner["attempt"] == attempt
-
-
-def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> None:
-    owner_file = checkpoint_dir / "owner.json"
-    owner = _read_owner(owner_file)
-    if owner is not None:
-        if (owner["epoch"], owner["attempt"]) > (epoch, attempt):
-            raise DriverError(
-                f"The checkpoint {checkpoint_dir} belongs to attempt {owner['attempt']} of epoch {owner['epoch']}, "
-                f"which is newer than attempt {attempt} of epoch {epoch}."
-            )
-        other = str(owner["lock_file"])
-        if other != lock_file:
-            _await_end(other, checkpoint_dir, recoverable=True)
-    claim = json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch})
-    write_whole(owner_file, claim.encode())
 
 
 def _await_end(other: str, checkpoint_dir: Path, *, recoverable: bool) -> None:
@@ -142,7 +139,7 @@ def _is_held(lock_file: str, checkpoint_dir: Path) -> bool:
         raise DriverError(
             f"Whether the checkpoint {checkpoint_dir} is still being written by another driver cannot be told: its "
             f"lock file {lock_file} cannot be opened: {error.strerror}.",
-            recoverable=error.errno in _TRANSIENT,
+            recoverable=error.errno in TRANSIENT_ERRNOS,
         ) from error
 
 
@@ -160,18 +157,3 @@ def _read(path: Path, *fields: str) -> dict[str, Any] | None:
     if not isinstance(value, dict) or not set(fields) <= value.keys():
         raise DriverError(f"The file {path}, which says who writes the checkpoint, is damaged.")
     return value
-
-
-@contextlib.contextmanager
-def short_lock(path: Path) -> Iterator[None]:
-    """Hold ``path`` locked for a few statements; waits for whoever holds it.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
-    fd = filelocks.lock(path, wait=True)
-    assert fd is not None
-    try:
-        yield
-    finally:
-        os.close(fd)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 
 from app.driver.failures import DriverError
 from app.driver.scala import plan_children
@@ -17,9 +20,6 @@ from app.driver.valves.shape import STATE
 from app.driver.valves.spark import KINDS, analysed, label_of
 from app.model.analysis import Query, upstream
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _NOT_ON_STREAMS: Final = frozenset({"Intersect", "Offset"})
 
@@ -104,8 +104,6 @@ def check_keys(vertex: JobVertex, frames: Mapping[str, DataFrame]) -> None:
     Raises:
         DriverError: a key by which ``vertex`` takes an input is no column of it.
     """
-    from pyspark.errors import AnalysisException
-
     for edge in vertex.inputs:
         frame = frames[edge.vertex_id]
         for key in edge.keys:

@@ -25,8 +25,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from app.driver.attempt import Attempt
-from app.driver.base_attempt import BaseAttempt, Ending
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
@@ -37,6 +35,8 @@ from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from app.driver.base_attempt import BaseAttempt
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,7 @@ class DriverProcess:
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
         self._socket_dir = _make_socket_dir()
-        self.jvm: Jvm = start_jvm(
-            scratch_dir=self._scratch_dir,
-            inherited_fds=(lock_fd,),
-            archive=_archive(),
-        )
+        self.jvm: Jvm = start_jvm(scratch_dir=self._scratch_dir, inherited_fds=(lock_fd,), archive=_archive())
 
     def run(self, *, warm: bool) -> int:
         """Until there is nothing more to do; the exit status."""
@@ -77,7 +73,9 @@ class DriverProcess:
         if not warm:
             # The job is chosen while the JVM starts.
             _say_ready()
-        import pyspark.sql  # noqa: F401 - takes as long as the JVM does: side by side
+        # What imports PySpark, which takes as long as the JVM does: side by side. So nothing above imports any of it.
+        import app.driver.attempt
+        from app.driver.base_attempt import Ending
 
         with contextlib.suppress(ImportError):
             # The environment of a program need not have what sources of ours are made with.
@@ -133,7 +131,7 @@ class DriverProcess:
 
     def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
-        kind: type[BaseAttempt] = Attempt
+        kind: type[BaseAttempt]
         if graph.is_batch_program:
             from app.driver.program.batch import BatchProgramAttempt
 
@@ -146,6 +144,10 @@ class DriverProcess:
             from app.driver.program.attempt import ProgramAttempt
 
             kind = ProgramAttempt
+        else:
+            from app.driver.attempt import Attempt
+
+            kind = Attempt
         return kind(
             spec,
             graph,

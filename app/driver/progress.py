@@ -80,33 +80,44 @@ def tell_nobody(_happening: Happening) -> None:
     pass
 
 
-class QueryListener:
-    """Turns Spark's events of one session into happenings, in its listener thread.
+class Listener:
+    """Hears Spark's events of one session, as Java has them: PySpark's own conversion makes dozens of calls into the
+    JVM."""
 
-    The events are fetched as one JSON text each: PySpark's own conversion makes dozens of calls into the JVM.
-    """
-
-    def __init__(self, session: SparkSession, tell: Callable[[Happening], None]) -> None:
+    def listen(self, session: SparkSession) -> None:
+        """From now on, until `close`."""
         context = session.sparkContext
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
         jvm: Any = context._jvm
         self._manager: Any = session._jsparkSession.streams()
-        self._listener = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(
-            _Adapter(tell)
-        )
-        self._manager.addListener(self._listener)
+        self._wrapper = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
+        self._manager.addListener(self._wrapper)
 
     def close(self) -> None:
         """Hear no more."""
-        self._manager.removeListener(self._listener)
-
-
-class _Adapter:
-    def __init__(self, tell: Callable[[Happening], None]) -> None:
-        self._tell = tell
+        self._manager.removeListener(self._wrapper)
 
     def onQueryStarted(self, event: Any) -> None:
         pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        pass
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+class QueryListener(Listener):
+    """Turns Spark's events of one session into happenings, in its listener thread."""
+
+    def __init__(self, tell: Callable[[Happening], None]) -> None:
+        self._tell = tell
 
     def onQueryProgress(self, event: Any) -> None:
         progress = json.loads(event.progress().json())
@@ -119,9 +130,6 @@ class _Adapter:
 
     def onQueryTerminated(self, event: Any) -> None:
         self._tell(Ended(event.runId().toString()))
-
-    class Java:
-        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 def committed_of(progress: Mapping[str, Any]) -> Committed:

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import __version__
+from pyspark.sql import SparkSession
 
 from app.driver import checkpoints
 from app.driver.failures import DriverError, describe
 from app.driver.recovery import mark_repartitioned
 from app.model.analysis import Query
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class RepartitionFailed(DriverError):
     """The state could not be redistributed, and is as it was."""
 
 
+@dataclass
 class Repartitioner:
     """For the queries with state of one job. Used before any of them is started.
 
@@ -41,25 +43,19 @@ class Repartitioner:
     runs what is planned of a query, and nothing else. ``may_commit`` raises if the job is somebody else's now.
     """
 
-    def __init__(
-        self,
-        queries: Sequence[Query],
-        *,
-        session: Callable[[int], SparkSession],
-        place: Callable[[Query], Path],
-        settle: Callable[[Query], None],
-        may_commit: Callable[[], None],
-    ) -> None:
+    queries: InitVar[Sequence[Query]]
+    session: Callable[[int], SparkSession]
+    place: Callable[[Query], Path]
+    settle: Callable[[Query], None]
+    may_commit: Callable[[], None]
+
+    def __post_init__(self, queries: Sequence[Query]) -> None:
         self._wanted = {query: number for query in queries if (number := query.state_partitions) is not None}
-        self._session = session
-        self._place = place
-        self._settle = settle
-        self._may_commit = may_commit
 
     def finish(self) -> None:
         """Go on with what a driver before had decided."""
         for query in self._wanted:
-            checkpoints.finish_replacing(self._place(query))
+            checkpoints.finish_replacing(self.place(query))
 
     def found(self) -> dict[str, int]:
         """How many partitions the state of each query has, by its key; one that never ran has as many as are wanted."""
@@ -77,23 +73,23 @@ class Repartitioner:
             query: wanted for query, wanted in self._wanted.items() if self._found(query, wanted) != wanted
         }
         for query in concerned:
-            place = checkpoints.standing(self._place(query))
+            place = checkpoints.standing(self.place(query))
             if not place.is_whole and place.abandoned is None:
-                self._settle(query)
+                self.settle(query)
         try:
             for query, wanted in concerned.items():
                 self._redistribute(query, wanted)
         except Exception as error:
             self._clear(concerned)
             raise RepartitionFailed(describe(error).sentence, recoverable=True) from error
-        self._may_commit()
+        self.may_commit()
         for query in concerned:
-            checkpoints.make_ready(self._place(query))
+            checkpoints.make_ready(self.place(query))
         for query in concerned:
             self._swap(query)
 
     def _found(self, query: Query, wanted: int) -> int:
-        place = self._place(query)
+        place = self.place(query)
         if not checkpoints.has_state(place):
             return wanted
         now = checkpoints.standing(place)
@@ -109,7 +105,7 @@ class Repartitioner:
         for number in numbers:
             if checkpoints.standing(copy).partitions == number:
                 continue
-            _redistribute(self._session(number), copy, number)
+            _redistribute(self.session(number), copy, number)
         after = checkpoints.standing(copy)
         if not after.is_whole or after.partitions != wanted:
             raise DriverError(
@@ -118,24 +114,21 @@ class Repartitioner:
         mark_repartitioned(copy, after.committed)
 
     def _copy(self, query: Query) -> Path:
-        return checkpoints.copy_beside(self._place(query))
+        return checkpoints.copy_beside(self.place(query))
 
     def _swap(self, query: Query) -> None:
-        checkpoints.finish_replacing(self._place(query))
+        checkpoints.finish_replacing(self.place(query))
 
     def _clear(self, concerned: Mapping[Query, int]) -> None:
         for query in concerned:
             try:
-                checkpoints.discard(checkpoints.beside(self._place(query), "next"))
+                checkpoints.discard(checkpoints.beside(self.place(query), "next"))
             except OSError as error:
                 log.warning("the copy of a checkpoint could not be removed: %s", error)
 
 
 def why_impossible() -> str | None:
     """Why this PySpark cannot redistribute state, as a clause; None if it can."""
-    from pyspark import __version__
-    from pyspark.sql import SparkSession
-
     if hasattr(SparkSession, _MANAGER):
         return None
     return f"PySpark {__version__} cannot redistribute state, which 4.2 and newer can"

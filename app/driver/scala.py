@@ -1,12 +1,13 @@
-"""What of Spark has no Python side: the Scala context, and collections for it."""
+"""What of Spark has no Python side: the Scala context, collections for it, and Java of ours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
+from pyspark import SparkContext
 
 
 def scala_context(context: SparkContext) -> Any:
@@ -20,6 +21,11 @@ def java_list(jvm: Any, values: Iterable[Any]) -> Any:
     for value in values:
         found.add(value)
     return found
+
+
+def java_array(jvm: Any, values: Iterable[Any]) -> Any:
+    """An ``Object[]`` of ``values``."""
+    return java_list(jvm, values).toArray()
 
 
 def scala_seq(jvm: Any, values: Iterable[Any]) -> Any:
@@ -75,3 +81,29 @@ def shell_at(context: SparkContext, executors: Iterable[int], script: str, *argu
     command = java_list(context._jvm, ["sh", "-c", script, *map(str, arguments)])
     numbers = {number: str(number) for number in executors}
     return rdd_at(context, numbers, "java.lang.String").pipe(command)
+
+
+# ---- Java of ours
+
+
+def compiled(jvm: Any, source: str, loader: Any) -> Any:
+    """Janino's ``SimpleCompiler``, with which Spark compiles its own code, after it has compiled the file ``source`` of
+    this package. It sees what the class loader ``loader`` has."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(Path(__file__).with_name(source).read_text(encoding="ascii"))
+    return compiler
+
+
+@lru_cache
+def class_loader(jvm: Any, source: str, beside: str) -> Any:
+    """That of the classes of the file ``source``, compiled once for the JVM. They see what Java's class ``beside``
+    does."""
+    loader = jvm.java.lang.Class.forName(beside).getClassLoader()
+    return compiled(jvm, source, loader).getClassLoader()
+
+
+def made(jvm: Any, kind: Any, *arguments: Any) -> Any:
+    """An object of a class of Java that has one constructor."""
+    (maker,) = kind.getConstructors()
+    return maker.newInstance(java_array(jvm, arguments))

@@ -9,7 +9,10 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
@@ -27,10 +30,6 @@ from app.model.javaoptions import (
 from app.model.kubenames import MASTER_PREFIX
 from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +121,16 @@ def add_files(session: SparkSession, files: Iterable[str]) -> None:
 def own_session(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """A session with its own views in the same SparkContext, and those of the settings that a session can have."""
     own = session.newSession()
-    for key, value in conf.items():
-        if key in _modifiable or own.conf.isModifiable(key):
-            _modifiable.add(key)
-            own.conf.set(key, value)
+    set_all(own, conf)
     return own
+
+
+def set_all(session: SparkSession, conf: Mapping[str, str]) -> None:
+    """Set those of the settings that a session can have."""
+    for key, value in conf.items():
+        if key in _modifiable or session.conf.isModifiable(key):
+            _modifiable.add(key)
+            session.conf.set(key, value)
 
 
 def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partitions: int) -> SparkSession:
@@ -190,9 +194,6 @@ def open_session(
     Raises:
         DriverError: Spark refuses the settings.
     """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
-
     settings = SparkConf(loadDefaults=False)
     chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
     places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}

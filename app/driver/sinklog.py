@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlparse
+
+from pyspark.sql import SparkSession
 
 from app.driver.checkpoints import standing
 from app.driver.recovery import repartition_batches
 from app.driver.scala import scala_option
 from app.driver.valves.spark import WriterFacts
 from app.model.sink_formats import FILE_SINKS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def complete_sink_log(session: SparkSession, folder_of: Callable[[], str | None], checkpoint: Path) -> None:

@@ -12,7 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.gateway import BatchRun, Gateway
@@ -25,11 +29,6 @@ from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.1
 # A query without data says so four times a second, unless its triggers are further apart.
@@ -66,10 +65,8 @@ class StartedQuery(ABC):
         *,
         checkpoint_dir: Path,
         begun_in: Path | None = None,
-        write: Callable[[DataFrame, int], Written] | None = None,
     ) -> None:
-        """``begun_in``: where begun batches are noted, if not in the checkpoint. ``write``: what ``foreachBatch`` does
-        with a batch, where that is ours."""
+        """``begun_in``: where begun batches are noted, if not in the checkpoint."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir
         # The number and the version of the newest plan that it has run at, the version only if as a whole.
@@ -78,7 +75,7 @@ class StartedQuery(ABC):
         self.reprocessed_records: int | None = None
         self.longest_before_ms = 0
         self._shared = shared
-        self._plans = plans = shared.plans
+        self._plans = shared.plans
         # It ends behind the batch that is planned.
         self._once = False
         # The state of each vertex, on a cluster.
@@ -86,22 +83,15 @@ class StartedQuery(ABC):
         if (places := shared.places) is not None:
             self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
         self._begun_in = begun_in or checkpoint_dir
-        self.gateway = Gateway(
-            write=write,
-            plans=plans,
-            place=None if places is None else self._place,
-            may_commit=shared.may_commit,
-            beginning=self._begins,
-            between_batches=self._between_batches,
-            written=self._written,
-        )
+        self.gateway = Gateway(self, shared)
         self._past = read_past(checkpoint_dir, begun_in=self._begun_in)
         self.gaps = GapMeter(self._past)
         self._last_batch = self._past.newest
         self._spark_query: StreamingQuery | None = None
         # Spark's ids of the query, which is the same in every attempt, and of this run; empty before it is started.
         self.query_id = self.run_id = ""
-        self._backlog_rows: int | None = None
+        # Records that wait at the sources; None if a source cannot tell.
+        self.backlog: int | None = None
         self._state_is_even = True
         self._busy_since: float | None = None
         self._idle_at = -_IDLE_S
@@ -114,16 +104,26 @@ class StartedQuery(ABC):
             DriverError: a vertex cannot be built, or its sink cannot be written.
         """
 
-    # -- in the thread of the query
+    # -- in the thread of the query, by its gateway
 
-    def _begins(self, batch_id: int) -> None:
+    def begins(self, batch_id: int) -> None:
         """The first of a batch: nothing of it has run."""
         mark_begun(self._begun_in, batch_id)
 
-    def _between_batches(self) -> None:
+    def between_batches(self) -> None:
         self._shared.between_batches()
 
-    def _written(self, batch_id: int) -> None:
+    def place(self, valves: Valves, planned: Any) -> bool:
+        """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
+        for vertex_id, (first, *behind) in valves.stages_of_state(planned).items():
+            self._places[vertex_id].arrange(first, behind)
+        return all(each.is_even for each in self._places.values())
+
+    def write(self, frame: DataFrame, batch_id: int) -> Written:
+        """What ``foreachBatch`` does with a batch, where that is ours."""
+        raise AssertionError(batch_id)
+
+    def written(self, batch_id: int) -> None:
         """Spark's sink has the batch, and its commit is next."""
         return
 
@@ -152,7 +152,7 @@ class StartedQuery(ABC):
         return run, plan
 
     def _note_committed(self, happening: Committed, plan: DriverPlan, now_ms: int) -> None:
-        self._backlog_rows = happening.backlog_rows
+        self.backlog = happening.backlog_rows
         self._reached(plan)
         self.gaps.committed(now_ms, at_plan=plan.whole and plan.number >= self._plans.current.number)
         if self.was_reprocessed(happening.batch_id):
@@ -186,11 +186,6 @@ class StartedQuery(ABC):
         return self.gateway.begun_version
 
     @property
-    def backlog(self) -> int | None:
-        """Records that wait at the sources; None if a source cannot tell."""
-        return self._backlog_rows
-
-    @property
     def running_batch(self) -> int | None:
         """The batch that was begun and is not known to be committed yet."""
         return self.gateway.running_batch
@@ -203,12 +198,6 @@ class StartedQuery(ABC):
         self._stages = StageReader(context, self.run_id, in_full=self._shared.measure_load)
         self.batches = BatchReader(self.query, self._valves, self._stages)
         self.gateway.started(self._valves)
-
-    def _place(self, valves: Valves, planned: Any) -> bool:
-        """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
-        for vertex_id, (first, *behind) in valves.stages_of_state(planned).items():
-            self._places[vertex_id].arrange(first, behind)
-        return all(each.is_even for each in self._places.values())
 
     @property
     def longest_batch_ms(self) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from app.driver.failures import DriverError, describe
+from pyspark.sql import DataFrame, SparkSession
+
+from app.driver.failures import DriverError, describe, one_line
 from app.driver.functions import Functions
-from app.driver.state_workers import equip_state_workers
+from app.driver.scala import plan_children
 from app.model.jobgraph import JobVertex, Partitioner, PythonSpec, SqlSpec, VertexInput
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # What Spark says where a function asks a stream for its rows.
 _NEEDS_ROWS = re.compile(
@@ -23,6 +23,7 @@ _RUNS_NOTHING = (
     "(The function of a vertex says what is to be done with a stream, and cannot look at its rows: "
     "what is to be run with each micro-batch belongs into a Python sink.)"
 )
+_MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 
 
 def apply_operation(
@@ -48,8 +49,6 @@ def apply_operation(
         raise DriverError(
             f"Vertex {vertex.name}: {operation.entry} failed: {error}", vertex=vertex.name
         ) from error
-    from pyspark.sql import DataFrame
-
     if not isinstance(result, DataFrame):
         raise DriverError(
             f"Vertex {vertex.name}: {operation.entry} should return a DataFrame, but returned a "
@@ -80,3 +79,35 @@ def guarded(vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
 
 def _hinted(frame: DataFrame, edge: VertexInput) -> DataFrame:
     return frame.hint("broadcast") if edge.partitioner is Partitioner.BROADCAST else frame
+
+
+def equip_state_workers(frame: DataFrame, artifacts: Sequence[str]) -> None:
+    """Let the Python worker that Spark starts beside the driver for each transformWithState in ``frame``, a vertex'
+    result, import from ``artifacts``.
+
+    It sees the environment of its function, and none of the files that Spark sends to other workers. Where it cannot
+    import something of its own it ends without a word.
+
+    Raises:
+        DriverError: a package is missing that they need.
+    """
+    waiting = [frame._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        waiting.extend(plan_children(node))
+        if node.getClass().getSimpleName() == "TransformWithStateInPySpark":
+            _check_packages()
+            environment = node.functionExpr().func().envVars()
+            known = environment.get("PYTHONPATH")
+            environment.put("PYTHONPATH", os.pathsep.join([*artifacts, *([known] if known else [])]))
+
+
+def _check_packages() -> None:
+    try:
+        importlib.import_module(_MESSAGES)
+    except Exception as error:  # that of a protobuf too old is no ImportError
+        why = one_line(f"{type(error).__name__}: {error}", 300)
+        raise DriverError(
+            f"transformWithState needs the Python package protobuf in a version that PySpark was made for ({why}). "
+            "Install the one that `slotwise doctor` names, beside PySpark."
+        ) from error

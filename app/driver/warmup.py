@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver import gate
 from app.driver.document_query import DocumentQuery
 from app.driver.functions import Functions
 from app.driver.plans import Plans
-from app.driver.progress import Committed, Happening
+from app.driver.progress import Committed, Ended, Happening
 from app.driver.session import open_session
 from app.driver.sinks.base import run_without_output
 from app.driver.started_query import Shared
@@ -21,25 +22,17 @@ from app.driver.valves.spark import self_test
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 log = logging.getLogger(__name__)
 
 _BATCHES = 3
 _DEADLINE_S = 60.0
-_POLL_S = 0.05
 
 # A source, state and a sink of each kind of work that jobs do: what they share is loaded and compiled.
-_DOCUMENT = {
+_DOCUMENT: dict[str, Any] = {
     "name": "warm-up",
     "type": "STREAMING",
     "vertices": [
-        {
-            "name": "numbers",
-            "source": {"format": "rate", "options": {"rowsPerSecond": "2000", "maxRowsPerTrigger": "200"}},
-            "parallelism": 2,
-        },
+        {"name": "numbers", "parallelism": 2},
         {
             "name": "counts",
             "inputs": ["numbers"],
@@ -62,6 +55,8 @@ _DOCUMENT = {
     # In which the function may be, for all that the document says.
     "artifacts": ["warm-up.zip"],
 }
+_SOURCE = {"format": "rate", "options": {"rowsPerSecond": "2000", "maxRowsPerTrigger": "200"}}
+_SPARKS_SOURCE = {"format": "rate-micro-batch", "options": {"rowsPerBatch": "200"}}
 
 
 def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | None:
@@ -74,10 +69,9 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
             app_name="slotwise", master=master, work_dir=str(directory), socket_dir=socket_dir, conf={}
         )
         try:
-            run = _run if _has_sources() else _run_of_spark
             self_test(session)
             gate.self_test()
-            run(session, directory / "warm-up")
+            _run(session, directory / "warm-up")
         finally:
             shutil.rmtree(directory / "warm-up", ignore_errors=True)
     except Exception:
@@ -91,21 +85,25 @@ def take(frame: DataFrame, batch_id: int) -> None:
     run_without_output(frame)
 
 
-def _has_sources() -> bool:
-    """Whether there are sources of ours. The environment of a program need not have what they are made with."""
+def _source() -> dict[str, Any]:
+    """Ours, or one of Spark's: the environment of a program need not have what ours is made with."""
     try:
         import app.driver.sources.rate  # noqa: F401
     except ImportError:
-        return False
-    return True
+        return _SPARKS_SOURCE
+    return _SOURCE
 
 
 def _run(session: SparkSession, directory: Path) -> None:
-    graph = parse_document(_DOCUMENT)
+    """Run the first batches of the document. That they do not come is logged."""
+    numbers, *others = _DOCUMENT["vertices"]
+    graph = parse_document({**_DOCUMENT, "vertices": [{**numbers, "source": _source()}, *others]})
     done = threading.Event()
 
     def tell(happening: Happening) -> None:
-        if isinstance(happening, Committed) and happening.batch_id >= _BATCHES - 1:
+        if isinstance(happening, Ended) or (
+            isinstance(happening, Committed) and happening.batch_id >= _BATCHES - 1
+        ):
             done.set()
 
     plans = Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices})
@@ -124,29 +122,10 @@ def _run(session: SparkSession, directory: Path) -> None:
     )
     try:
         running.start()
-        if not done.wait(_DEADLINE_S):
-            failure = running.failure()
+        in_time = done.wait(_DEADLINE_S)
+        if (failure := running.failure()) is not None or not in_time:
             log.warning(
                 "the warm-up was not done in time: %s", failure.sentence if failure else "no reason known"
             )
     finally:
         running.close()
-
-
-def _run_of_spark(session: SparkSession, directory: Path) -> None:
-    """What Spark does by itself, without a source or a sink of ours."""
-    session = session.newSession()
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 200).load()
-    counts = numbers.groupBy((numbers.value % 10).alias("k")).count()
-    writer = counts.writeStream.format("noop").outputMode("update")
-    query = writer.option("checkpointLocation", str(directory)).start()
-    try:
-        end = time.monotonic() + _DEADLINE_S
-        while (query.lastProgress or {"batchId": -1})["batchId"] < _BATCHES - 1:
-            if not query.isActive or time.monotonic() > end:
-                log.warning("the warm-up was not done: %s", query.exception() or "no reason known")
-                return
-            time.sleep(_POLL_S)
-    finally:
-        query.stop()

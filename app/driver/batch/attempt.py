@@ -7,20 +7,17 @@ import logging
 import queue
 import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.driver.base_attempt import BaseAttempt, Ending, Terminate
-from app.driver.batch.keeping import Keeper
 from app.driver.batch.region import RegionDone, RegionRun
-from app.driver.batch.schemas import Schemas
-from app.driver.batch.sourcebytes import source_bytes
+from app.driver.batch.results import Keeper
+from app.driver.batch.sources import Schemas, source_bytes
 from app.driver.batch.storage import Storages
 from app.driver.failures import Failure, Fenced
 from app.driver.session import is_stopped
+from app.model.batch import RegionOrder
 from app.model.protocol import REPORT_LIMIT_CHARS, Orders
-
-if TYPE_CHECKING:
-    from app.model.batch import RegionOrder
 
 log = logging.getLogger(__name__)
 
@@ -95,32 +92,19 @@ class BatchAttempt(BaseAttempt):
             return None
 
     def _report_progress(self) -> None:
-        """How far the runs are, where that has changed. It is for people, so nothing fails if Spark cannot tell."""
-        assert self._client is not None
+        """How far the runs are, where that has changed."""
         try:
             self._news.turn()
         except Exception as error:
             log.debug("the executors cannot be counted: %s", error)
         for region, run in self._runs.items():
-            try:
-                news = run.task_news()
-            except Exception as error:
-                log.debug("the tasks of region %d cannot be counted: %s", region, error)
-                continue
-            if news is not None:
-                done, total = news
-                self._client.report(
-                    type="region-progress",
-                    region=region,
-                    run=run.order.run,
-                    tasks_done=done,
-                    tasks_total=total,
-                )
+            self._report_tasks(region, run.order.run, run.task_news)
 
     def _follow(self) -> Ending | None:
         """Do what the latest orders say."""
         orders = self._orders
-        if orders is None or not self._inbox_is_empty:
+        # Only the newest orders count, and they are behind what is there.
+        if orders is None or not self._inbox.empty():
             return None
         if orders.stop in ("kill", "boundary"):
             return self._killed(orders)
@@ -168,11 +152,6 @@ class BatchAttempt(BaseAttempt):
             self._keeper.remove_all()
         return super()._fail(failure, repartition_failed=repartition_failed)
 
-    @property
-    def _inbox_is_empty(self) -> bool:
-        # Only the newest orders count, and they are behind what is there.
-        return self._inbox.empty()
-
     def _start(self, order: RegionOrder) -> None:
         assert self._client is not None
         client = self._client
@@ -203,15 +182,15 @@ class BatchAttempt(BaseAttempt):
         if key not in self._wanted:
             return None
         self._done[key] = run.result_paths
-        assert self._client is not None
         failure = done.failure or _too_long(done)
         if failure is None:
-            self._client.report(type="region-finished", region=key[0], run=key[1], results=done.results)
+            self._report(type="region-finished", region=key[0], run=key[1], results=done.results)
             return None
-        if self._spark_is_gone():
+        if is_stopped(self._session):
+            # No other run will do better in this process.
             return self._fail(replace(failure, recoverable=True))
         log.error("region %d failed: %s\n%s", key[0], failure.sentence, failure.stack)
-        self._client.report(
+        self._report(
             type="region-failed",
             region=key[0],
             run=key[1],
@@ -225,10 +204,6 @@ class BatchAttempt(BaseAttempt):
             user_error=None if done.lost or failure.outside else failure.user_error,
         )
         return None
-
-    def _spark_is_gone(self) -> bool:
-        """Whether the JVM or its SparkContext has ended: no other run will do better in this process."""
-        return is_stopped(self._session)
 
     def _sweep(self, results: tuple[str, ...]) -> None:
         """Remove results that nobody needs, and what killed drivers left."""

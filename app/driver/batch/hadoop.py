@@ -6,15 +6,18 @@ import errno
 import posixpath
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import closing
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from app.driver.batch.storage import DATA_FILES, READ_OPTIONS, DataFile, Storage
+from app.driver.causes import java_causes
 from app.driver.failures import DriverError, describe, one_line
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 T = TypeVar("T")
+P = ParamSpec("P")
 
 # What the file system answers when it is there and the file is not, or not whole.
 _GONE = frozenset({"FileNotFoundException", "BlockMissingException", "ChecksumException"})
@@ -46,6 +49,34 @@ class HadoopFiles:
         return str(self.jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(self.conf).getScheme())
 
 
+def _asking(
+    method: Callable[Concatenate[HadoopStorage, str, P], T],
+) -> Callable[Concatenate[HadoopStorage, str, P], T]:
+    """``method`` of a place, whose errors are those of a `Storage`.
+
+    Raises:
+        FileNotFoundError: something is missing.
+        DriverError: the file system cannot be asked.
+    """
+
+    def ask(self: HadoopStorage, place: str, /, *given: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(self, place, *given, **named)
+        except Py4JJavaError as error:
+            causes = list(java_causes(error.java_exception))
+            names = [str(each.getClass().getSimpleName()) for each in causes]
+            message = next((str(said) for each in reversed(causes) if (said := each.getMessage())), "")
+            if _GONE & set(names):
+                raise FileNotFoundError(errno.ENOENT, one_line(message, 300)) from error
+            final = bool(_FINAL & set(names))
+            raise DriverError(_cannot(place, f"{names[-1]}: {message}"), recoverable=not final) from error
+        except Exception as error:
+            # If the JVM has ended, the connection to it may fail with an OSError. That is no file that is missing.
+            raise DriverError(_cannot(place, str(error)), recoverable=True) from error
+
+    return ask
+
+
 class HadoopStorage(Storage):
     """A file system may be an object store: nothing here is renamed, and a file counts once it is closed."""
 
@@ -56,60 +87,45 @@ class HadoopStorage(Storage):
     def uri(self, place: str) -> str:
         return place
 
+    @_asking
     def remove(self, place: str) -> None:
-        self._ask(place, lambda: self._files.system(place).delete(self._files.path(place), True))
+        self._files.system(place).delete(self._files.path(place), True)
 
     def names(self, place: str) -> list[str]:
         try:
-            return sorted(self._ask(place, lambda: self._statuses(place)))
+            return sorted(self.lengths(place))
         except FileNotFoundError:
             return []
 
+    @_asking
     def lengths(self, place: str) -> dict[str, int]:
-        return self._ask(
-            place, lambda: {name: int(one.getLen()) for name, one in self._statuses(place).items()}
-        )
+        return {name: int(one.getLen()) for name, one in self._statuses(place).items()}
 
+    @_asking
     def data_files(self, place: str) -> list[DataFile]:
         def described(named: tuple[str, Any]) -> DataFile:
             name, status = named
             return DataFile(name, int(status.getLen()), self._rows(status))
 
-        def found() -> list[DataFile]:
-            statuses = sorted(self._statuses(place).items(), key=lambda named: named[0])
-            with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
-                return list(pool.map(described, [one for one in statuses if one[0].startswith(DATA_FILES)]))
-
-        return self._ask(place, found)
+        statuses = sorted(self._statuses(place).items(), key=lambda named: named[0])
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
+            return list(pool.map(described, [one for one in statuses if one[0].startswith(DATA_FILES)]))
 
     def _rows(self, status: Any) -> int:
         hadoop = self._files.jvm.org.apache.parquet.hadoop
         file = hadoop.util.HadoopInputFile.fromStatus(status, self._files.conf)
-        reader = hadoop.ParquetFileReader.open(file)
-        try:
+        with closing(hadoop.ParquetFileReader.open(file)) as reader:
             return int(reader.getRecordCount())
-        finally:
-            reader.close()
 
+    @_asking
     def read(self, place: str, name: str) -> bytes:
-        def content() -> bytes:
-            stream = self._files.system(place).open(self._files.path(place, name))
-            try:
-                return bytes(stream.readAllBytes())
-            finally:
-                stream.close()
+        with closing(self._files.system(place).open(self._files.path(place, name))) as stream:
+            return bytes(stream.readAllBytes())
 
-        return self._ask(place, content)
-
+    @_asking
     def write(self, place: str, name: str, content: bytes) -> None:
-        def written() -> None:
-            stream = self._files.system(place).create(self._files.path(place, name), False)
-            try:
-                stream.write(content)
-            finally:
-                stream.close()
-
-        self._ask(place, written)
+        with closing(self._files.system(place).create(self._files.path(place, name), False)) as stream:
+            stream.write(content)
 
     def damaged(self, place: str, names: Sequence[str], schema: str) -> tuple[str, str] | None:
         """Spark reads all columns; which file it failed at is in its message."""
@@ -126,36 +142,6 @@ class HadoopStorage(Storage):
         """What Hadoop knows of everything in a directory, by name."""
         found = self._files.system(place).listStatus(self._files.path(place))
         return {str(status.getPath().getName()): status for status in found}
-
-    def _ask(self, place: str, call: Callable[[], T]) -> T:
-        """
-        Raises:
-            FileNotFoundError: something is missing.
-            DriverError: the file system cannot be asked.
-        """
-        from py4j.protocol import Py4JJavaError
-
-        try:
-            return call()
-        except Py4JJavaError as error:
-            names, message = _causes(error.java_exception)
-            if _GONE & set(names):
-                raise FileNotFoundError(errno.ENOENT, one_line(message, 300)) from error
-            final = bool(_FINAL & set(names))
-            raise DriverError(_cannot(place, f"{names[-1]}: {message}"), recoverable=not final) from error
-        except Exception as error:
-            # If the JVM has ended, the connection to it may fail with an OSError. That is no file that is missing.
-            raise DriverError(_cannot(place, str(error)), recoverable=True) from error
-
-
-def _causes(error: Any) -> tuple[list[str], str]:
-    """The simple names of an exception of Java and its causes, and the innermost message."""
-    names, message = [], ""
-    while error is not None:
-        names.append(str(error.getClass().getSimpleName()))
-        message = str(error.getMessage() or message)
-        error = error.getCause()
-    return names, message
 
 
 def _cannot(place: str, why: str) -> str:

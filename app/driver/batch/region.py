@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.batch.results import (
     LostResult,
@@ -27,7 +28,7 @@ from app.driver.batch.results import (
     views_dir,
     write_result,
 )
-from app.driver.batch.schemas import Schemas
+from app.driver.batch.sources import Schemas
 from app.driver.batch.storage import Storages
 from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
@@ -40,9 +41,6 @@ from app.driver.vertices import apply_operation, guarded
 from app.model.batch import Read, RegionOrder, Result
 from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec
 from app.model.resultsurl import below, is_local
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Spark's catalog is one for all runs of a process, a region may be planned twice, and a job may have a catalog that
 # other processes use too.
@@ -70,42 +68,30 @@ class RegionDone:
     fenced: bool = False
 
 
+@dataclass(eq=False)
 class RegionRun:
-    """Runs in a thread of its own, and tells how it ended."""
+    """Runs in a thread of its own; ``tell`` hears how it ended. ``session`` and ``work_dir`` are the attempt's."""
 
-    def __init__(
-        self,
-        order: RegionOrder,
-        *,
-        graph: JobGraph,
-        session: SparkSession,
-        conf: dict[str, str],
-        functions: Functions,
-        schemas: Schemas,
-        job_id: str,
-        storages: Storages,
-        results_dir: str,
-        work_dir: Path,
-        epoch: Callable[[], int],
-        may_commit: Callable[[], None],
-        tell: Callable[[RegionDone], None],
-    ) -> None:
-        self.order = readable(order, results_dir)
-        self._graph = graph
-        self._context = session.sparkContext
-        self._base_session = session
-        self._conf = conf
-        self._functions = functions
-        self._schemas = schemas
-        self._job_id = job_id
-        self._storages = storages
-        self._results_dir = results_dir
-        self._views_dir = views_dir(results_dir, order.region, order.run)
-        self._work_dir = work_dir / f"region-{order.region}-{order.run}"
-        self._epoch = epoch
-        self._may_commit = may_commit
-        self._tell = tell
-        self._group = f"{job_id}/{order.region}/{order.run}"
+    order: RegionOrder
+    graph: JobGraph
+    session: SparkSession
+    conf: dict[str, str]
+    functions: Functions
+    schemas: Schemas
+    job_id: str
+    storages: Storages
+    results_dir: str
+    work_dir: Path
+    epoch: Callable[[], int]
+    may_commit: Callable[[], None]
+    tell: Callable[[RegionDone], None]
+
+    def __post_init__(self) -> None:
+        order = self.order = readable(self.order, self.results_dir)
+        self._context = self.session.sparkContext
+        self._views_dir = views_dir(self.results_dir, order.region, order.run)
+        self._work_dir = self.work_dir / f"region-{order.region}-{order.run}"
+        self._group = f"{self.job_id}/{order.region}/{order.run}"
         self._cached: list[DataFrame] = []
         self._tables: list[str] = []
         self._tasks: GroupTasks | None = None
@@ -142,17 +128,17 @@ class RegionRun:
         return {*self.result_paths, self._views_dir}
 
     def _path(self, dataset: str) -> str:
-        return below(self._results_dir, dataset, str(self.order.run))
+        return below(self.results_dir, dataset, str(self.order.run))
 
     # -- the thread
 
     def _run(self) -> None:
         done = RegionDone(self.order, failure=Failure("The run of a region ended without a word.", ""))
         try:
-            names = ", ".join(self._graph.by_id[one].name for one in self.order.parallelism)
+            names = ", ".join(self.graph.by_id[one].name for one in self.order.parallelism)
             self._context.setJobGroup(self._group, f"region {names}", interruptOnCancel=False)
             # Not of the run: Spark never forgets a pool.
-            self._context.setLocalProperty("spark.scheduler.pool", f"{self._job_id}/{self.order.region}")
+            self._context.setLocalProperty("spark.scheduler.pool", f"{self.job_id}/{self.order.region}")
             done = RegionDone(self.order, self._execute(), failure=None)
         except Fenced:
             done = RegionDone(self.order, failure=None, fenced=True)
@@ -164,11 +150,11 @@ class RegionRun:
                     frame.unpersist()
             for table in self._tables:
                 with contextlib.suppress(Exception):
-                    forget_table(self._base_session, table)
+                    forget_table(self.session, table)
             shutil.rmtree(self._work_dir, ignore_errors=True)
             if is_local(self._views_dir):
                 shutil.rmtree(self._views_dir, ignore_errors=True)
-            self._tell(done)
+            self.tell(done)
 
     def _failed(self, error: BaseException) -> RegionDone:
         """A file that is missing fails as a task does: so whether an input is lost is looked up."""
@@ -179,7 +165,7 @@ class RegionRun:
         sentence = None
         for read in self.order.reads:
             try:
-                check(self._storages.of(read.result.path), read.result)
+                check(self.storages.of(read.result.path), read.result)
             except DriverError:
                 # The file system cannot be asked: then it is not known, and the region fails as it did.
                 continue
@@ -199,8 +185,8 @@ class RegionRun:
             # So that a shuffle into as many partitions can only be one that is to meet the buckets.
             partitions += 1
         session = region_session(
-            self._base_session,
-            self._conf,
+            self.session,
+            self.conf,
             splits=self._splits(),
             partitions=partitions,
             volume_bytes=order.volume_bytes,
@@ -215,19 +201,19 @@ class RegionRun:
         for output in order.outputs:
             self._go_on()
             frame = frames[output.producer]
-            producer = self._graph.by_id[output.producer]
+            producer = self.graph.by_id[output.producer]
             place = self._path(output.dataset)
             try:
                 results.append(
                     write_result(
-                        self._storages.of(place), frame, output, place, order.run, table=_free_table("w")
+                        self.storages.of(place), frame, output, place, order.run, table=_free_table("w")
                     )
                 )
             except DriverError as error:
                 sentence = f"Vertex {producer.name}: {error}"
                 raise DriverError(sentence, vertex=producer.name, recoverable=error.recoverable) from error
         for vertex_id in order.parallelism:
-            vertex = self._graph.by_id[vertex_id]
+            vertex = self.graph.by_id[vertex_id]
             if vertex.is_sink:
                 self._write_sink(vertex, frames)
         self._go_on()
@@ -237,7 +223,7 @@ class RegionRun:
         """How many tasks read files that Spark divides as it likes."""
         order = self.order
         readers = [read.vertex_id for read in order.reads if not read.groups]
-        readers += [one for one in order.parallelism if self._graph.by_id[one].is_source]
+        readers += [one for one in order.parallelism if self.graph.by_id[one].is_source]
         return max((order.parallelism[one] for one in readers), default=1)
 
     def _go_on(self) -> None:
@@ -248,14 +234,14 @@ class RegionRun:
         """
         if self._canceled.is_set():
             raise _Canceled
-        self._may_commit()
+        self.may_commit()
 
     def _write_sink(self, vertex: JobVertex, frames: dict[str, DataFrame]) -> None:
-        sink = open_sink(vertex, work_dir=self._work_dir, functions=self._functions)
+        sink = open_sink(vertex, work_dir=self._work_dir, functions=self.functions)
         self._work_dir.mkdir(parents=True, exist_ok=True)
         sink.prepare()
         # One batch for the whole job: a run that is repeated has the same id, and writes nothing twice.
-        batch = BatchRef(f"{self._job_id}-{vertex.id}", 0, self._epoch())
+        batch = BatchRef(f"{self.job_id}-{vertex.id}", 0, self.epoch())
         try:
             sink.write(self._narrowed(vertex, frames[vertex.inputs[0].vertex_id]), batch, self._go_on)
         except (DriverError, Fenced, _Canceled):
@@ -271,10 +257,10 @@ class RegionRun:
         order = self.order
         reads = {(read.vertex_id, read.producer): read for read in order.reads}
         uses = Counter(output.producer for output in order.outputs)
-        uses.update(edge.vertex_id for one in order.parallelism for edge in self._graph.by_id[one].inputs)
+        uses.update(edge.vertex_id for one in order.parallelism for edge in self.graph.by_id[one].inputs)
         frames: dict[str, DataFrame] = {}
         for vertex_id in order.parallelism:
-            vertex = self._graph.by_id[vertex_id]
+            vertex = self.graph.by_id[vertex_id]
             inputs = {
                 edge.vertex_id: self._read(session, reads[vertex_id, edge.vertex_id], by_bucket=by_bucket)
                 for edge in vertex.inputs
@@ -284,12 +270,12 @@ class RegionRun:
             if vertex.is_sink:
                 continue
             if vertex.is_source:
-                schema = self._schemas.schema(vertex)
+                schema = self.schemas.schema(vertex)
                 frame = guarded(vertex, partial(read_static, session, vertex, schema))
             else:
                 frame = guarded(
                     vertex,
-                    partial(apply_operation, session, vertex, {**frames, **inputs}, self._functions),
+                    partial(apply_operation, session, vertex, {**frames, **inputs}, self.functions),
                 )
             if uses[vertex_id] > 1 and not vertex.is_source:
                 # Written twice, it would be computed twice, and might even be other rows.
@@ -319,7 +305,7 @@ class RegionRun:
         if read.groups:
             self._tables.append(table)
         return read_result(
-            self._storages.of(read.result.path),
+            self.storages.of(read.result.path),
             session,
             read,
             order.parallelism[read.vertex_id],
@@ -330,7 +316,7 @@ class RegionRun:
     def _has_python(self) -> bool:
         """Whether a function of the user sees the frames: it may join or run them by itself."""
         for vertex_id in self.order.parallelism:
-            operation = self._graph.by_id[vertex_id].operation
+            operation = self.graph.by_id[vertex_id].operation
             if isinstance(operation, PythonSpec) or (isinstance(operation, SinkSpec) and operation.python):
                 return True
         return False
@@ -340,7 +326,7 @@ class RegionRun:
         none out because of it."""
         tops = {output.producer for output in self.order.outputs}
         for vertex_id in self.order.parallelism:
-            vertex = self._graph.by_id[vertex_id]
+            vertex = self.graph.by_id[vertex_id]
             if vertex.is_sink:
                 tops.update(edge.vertex_id for edge in vertex.inputs)
         text = "\n".join(frames[top]._jdf.queryExecution().executedPlan().toString() for top in tops)

@@ -14,23 +14,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.arrivals import RowCounter, is_on_this_host, not_there, once_whole
-from app.driver.batch.storage import LITERAL_PATH, READ_OPTIONS, DataFile, Storage
+from app.driver.batch.storage import LITERAL_PATH, READ_OPTIONS, DataFile, Storage, Storages
 from app.driver.failures import DriverError
 from app.model.batch import Output, Read, RegionOrder, Result
 from app.model.jobgraph import Partitioner
 from app.model.resultsurl import below, is_local
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+log = logging.getLogger(__name__)
 
 MANIFEST = "_slotwise_manifest.json"
 _WRITER = {
@@ -71,7 +74,7 @@ def write_result(
         f"parquet.enable.dictionary#{name}": "true" for name, kind in frame.dtypes if kind.startswith(_TEXTS)
     }
     written = frame.coalesce(1) if output.partitioner is Partitioner.BROADCAST else frame
-    counter = None if is_on_this_host(frame) else RowCounter(written)
+    counter = None if is_on_this_host(frame.sparkSession) else RowCounter(written)
     if counter is not None:
         written = counter.frame
     writer = written.write.format("parquet").options(**options, **LITERAL_PATH, **storage.write_options)
@@ -311,3 +314,51 @@ def _quoted(name: str) -> str:
 
 def _literal(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+class Keeper:
+    """Of the results of one job, which all lie below ``root``."""
+
+    def __init__(self, storages: Storages, root: str) -> None:
+        self._storage = storages.of(root)
+        self._root = root
+        self._swept: set[str] | None = None
+
+    def keep(self, kept: set[str]) -> None:
+        """Remove all other places. What was kept last time is not looked at again: each look may ask another host."""
+        if kept == self._swept:
+            return
+        try:
+            sweep(self._storage, self._root, kept)
+            self._swept = kept
+        except (OSError, DriverError) as error:
+            log.warning("results that nobody needs could not be removed: %s", error)
+
+    def remove_all(self) -> None:
+        """Nothing of the job counts any more."""
+        try:
+            self._storage.remove(self._root)
+        except (OSError, DriverError) as error:
+            log.warning("the results of the job could not be removed: %s", error)
+
+    @property
+    def is_driver_alone(self) -> bool:
+        """Whether nobody else can remove them: the control plane has no client of such file systems."""
+        return not is_local(self._root)
+
+    def remove_ended(self, roots: Iterable[str]) -> None:
+        """In the background: remove what the drivers of other jobs, which have ended, left at ``roots``."""
+        places = set(roots)
+        if places:
+            threading.Thread(target=self._remove_ended, args=(places,), name="leftovers", daemon=True).start()
+
+    def _remove_ended(self, places: set[str]) -> None:
+        directories = {place.rpartition("/")[0] for place in places}
+        try:
+            for directory in directories:
+                # With a slash at its end, so that it is a place also where it is the root of a file system.
+                for name in self._storage.names(directory + "/"):
+                    if (place := below(directory, name)) in places:
+                        self._storage.remove(place)
+        except (OSError, DriverError) as error:
+            log.warning("the results of jobs that have ended could not be removed: %s", error)

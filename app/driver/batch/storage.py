@@ -11,18 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow
 import pyarrow.parquet as parquet
+from pyspark.sql import SparkSession
 
 from app.driver.arrivals import RAW_FILES
 from app.driver.failures import one_line
 from app.durablefiles import write_whole
 from app.model.resultsurl import is_local
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DATA_FILES = "part-"
 """How the names of the files begin that Spark writes."""

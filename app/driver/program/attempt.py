@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
@@ -25,12 +30,6 @@ from app.model.analysis import Query, queries
 from app.model.planned import PlannedVertex
 from app.model.protocol import Orders
 from app.model.state_partitions import partitions_of_queries
-
-if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 class ProgramAttempt(InMainThread, Attempt):
@@ -209,7 +208,6 @@ class ProgramAttempt(InMainThread, Attempt):
     # -- the threads of the program (`takeover.Host`)
 
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
-        """The session of the program, opened with ``conf``: the job's settings and its own."""
         session = self._session_with(conf)
         self._until_taken_up(session)
         return session
@@ -242,7 +240,8 @@ class ProgramAttempt(InMainThread, Attempt):
 
     def _listen(self, session: SparkSession) -> None:
         if id(session) not in self._listeners:
-            self._listeners[id(session)] = QueryListener(session, self._inbox.put)
+            self._listeners[id(session)] = QueryListener(self._inbox.put)
+            self._listeners[id(session)].listen(session)
 
     def _query_of(
         self, writer: DataStreamWriter, facts: WriterFacts, where: str, handle: Handle

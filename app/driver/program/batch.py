@@ -1,7 +1,7 @@
 """One attempt of a BATCH program: the program runs in the main thread of the process, from its start to its end.
 
-The driver lets it run as many tasks at once as the plan says, and changes that while it runs. What the program asks of
-Spark is Spark's to do.
+The driver lets it run as many tasks at once as the plan says, and changes that while it runs: on one host, and on a
+cluster. What the program asks of Spark is Spark's to do.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ import queue
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.batch.tasks import GroupTasks
+from app.driver.executors import Executors
 from app.driver.failures import DriverError, Failure, Fenced
 from app.driver.program.handle import Handle
 from app.driver.program.main_thread import InMainThread, ProgramEnded
-from app.driver.program.slots import GROUP, ExecutorSlots, HeldSlots
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
 from app.driver.valves.spark import writer_facts
 from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.protocol import Orders
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +37,19 @@ _PROGRESS_S = 1.0
 _DEFAULT_SHUFFLE_PARTITIONS: Final = 200
 """Spark's own: an unchanged program gets what it was written for, and adaptive execution joins what is small."""
 _PARALLELISM: Final = "spark.default.parallelism"
+_GROUP: Final = "slotwise-held"
+"""The job group of the tasks that hold cores: none of the program's."""
+
+# Where two pools run nothing, the first one by name is served first.
+_POOL: Final = "!slotwise-held-{}"
+_SLEEP: Final = "SELECT java_method('java.lang.Thread', 'sleep', 9000000000000L) FROM range(0, 1, 1, 1)"
 
 
 class ProgramTasks(GroupTasks):
     """The tasks of all Spark jobs of a program, whatever group it gives them."""
 
     def _jobs(self) -> Iterable[int]:
-        held = set(self._tracker.getJobIdsForGroup(GROUP))
+        held = set(self._tracker.getJobIdsForGroup(_GROUP))
         found = {*self._tracker.getJobIdsForGroup(None), *self._tracker.getActiveJobIds()}
         return sorted(found - held)
 
@@ -125,17 +130,11 @@ class BatchProgramAttempt(InMainThread):
             self._report_progress()
 
     def _report_progress(self) -> None:
-        """It is for people, so nothing fails if Spark cannot tell."""
         try:
             self._news.turn()
-            news = self._tasks.news()
         except Exception as error:
-            log.debug("the tasks of the program cannot be counted: %s", error)
-            return
-        if news is not None:
-            done, total = news
-            run = self.spec.attempt
-            self._report(type="region-progress", region=0, run=run, tasks_done=done, tasks_total=total)
+            log.debug("the executors cannot be counted: %s", error)
+        self._report_tasks(0, self.spec.attempt, self._tasks.news)
 
     def _on_ended(self, failure: Failure | None) -> Ending:
         if failure is not None:
@@ -155,7 +154,6 @@ class BatchProgramAttempt(InMainThread):
     # -- the threads of the program (`takeover.Host`)
 
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
-        """The session of the program, opened with ``conf``: the job's settings and its own."""
         most = max(self._vertex.parallelism, *self.spec.parallelism.values())
         chosen = {
             "spark.sql.adaptive.enabled": "true",
@@ -191,3 +189,86 @@ class BatchProgramAttempt(InMainThread):
             )
         handle.begin(writer)
         return handle
+
+
+class HeldSlots:
+    """Of the ``cores`` of a session with a local master. For the attempt's own thread.
+
+    Spark's local scheduler has as many cores as it was started with. Those that the program is not to have are kept
+    busy by tasks that sleep, each a job of its own in a pool of its own. Spark's fair scheduler serves a pool without a
+    running task before any that has one, so a core that is to be given up goes to such a task as soon as one of the
+    program's has ended, and no task is cut short. It is all Spark's public interface.
+    """
+
+    def __init__(self, session: SparkSession, cores: int) -> None:
+        self._context = session.sparkContext
+        self._cores = cores
+        self._rows: Any = session.newSession().sql(_SLEEP)._jdf.javaRDD()
+        self._held: dict[int, Any] = {}
+        self._wanted = 0
+
+    def set(self, slots: int) -> None:
+        """Let the program run ``slots`` tasks at once, as soon as its tasks leave the others."""
+        self._wanted = max(0, self._cores - slots)
+        self.tend()
+
+    def tend(self) -> None:
+        """Hold as many as there should be; one that was cancelled with a program's jobs is held again."""
+        for number in sorted(self._held, key=self._is_running):
+            if self._held[number].isDone():
+                del self._held[number]
+            elif len(self._held) > self._wanted:
+                # Those first that wait for their core.
+                self._held.pop(number).cancel(True)
+        free = (number for number in range(self._cores) if number not in self._held)
+        while len(self._held) < self._wanted:
+            number = next(free)
+            self._held[number] = self._hold(number)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the program has the slots that it should have, and no more."""
+        return len(self._held) == self._wanted and all(map(self._is_running, self._held))
+
+    def _hold(self, number: int) -> Any:
+        context = self._context
+        context.setJobGroup(_GROUP, "a slot that the job does not hold", interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", _POOL.format(number))
+        return self._rows.countAsync()
+
+    def _is_running(self, number: int) -> bool:
+        pool = scala_context(self._context).getPoolForName(_POOL.format(number))
+        return bool(pool.isDefined()) and int(pool.get().runningTasks()) > 0
+
+
+class ExecutorSlots:
+    """Of a cluster: the executors of a program, of one core each. More are asked for and let in as they come. One that
+    is given up is decommissioned: it gets no more tasks, ends those that it has, hands its shuffle files to the others,
+    and goes. For the attempt's own thread."""
+
+    def __init__(self, executors: Executors) -> None:
+        self._executors = executors
+        self._more = False
+
+    def set(self, slots: int) -> None:
+        """Let the program have ``slots`` executors, as soon as they come, or others have ended their tasks."""
+        self._more = slots > self._executors.wanted
+        self._executors.request(slots)
+        self._executors.let_in_all()
+        self.tend()
+
+    def tend(self) -> None:
+        """
+        Raises:
+            DriverError: there have been no executors for too long.
+        """
+        self._executors.check()
+        self._executors.retire()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the program has the executors that it should have and no more, or does not wait for others."""
+        executors = self._executors
+        if self._more:
+            return executors.ready >= executors.wanted or executors.have_had_time
+        return executors.count <= executors.wanted

@@ -15,17 +15,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+from pyspark.sql import SparkSession
 
 from app.driver.base_attempt import BaseAttempt, Ending, Terminate
 from app.driver.failures import DriverError, Failure, describe
 from app.driver.program.places import Places
 from app.driver.program.run import run_program
 from app.driver.program.takeover import Host, Takeover
-
-if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
-    from pyspark.sql import SparkSession
+from app.driver.session import set_all
 
 log = logging.getLogger(__name__)
 
@@ -127,20 +126,12 @@ class InMainThread(BaseAttempt, Host):
     def is_stopping(self) -> bool:
         return self._over.is_set()
 
-    def restarts(self, error: StreamingQueryException) -> bool:
-        return False
-
-    def waits(self, where: str) -> None:
-        pass
-
     def program_ended(self, failure: Failure | None) -> None:
         self._inbox.put(ProgramEnded(failure))
 
     def _session_with(self, conf: Mapping[str, str]) -> SparkSession:
         session = self._open_session(replace(self.spec, spark_conf=dict(conf)))
-        for key, value in conf.items():
-            if session.conf.isModifiable(key):
-                session.conf.set(key, value)
+        set_all(session, conf)
         return session
 
     def _until_taken_up(self, session: SparkSession) -> None:

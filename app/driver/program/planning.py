@@ -22,7 +22,7 @@ from app.driver.program.places import Places
 from app.driver.program.planner import Planner
 from app.driver.program.run import run_program
 from app.driver.program.takeover import Takeover
-from app.driver.session import add_files
+from app.driver.session import add_files, set_all
 from app.durablefiles import write_whole
 from app.model.ids import vertex_id
 from app.model.jobgraph import ProgramSpec
@@ -33,19 +33,10 @@ log = logging.getLogger(__name__)
 
 _WRITES = {
     DataFrameWriter: (
-        "save",
-        "saveAsTable",
-        "insertInto",
-        "json",
-        "parquet",
-        "text",
-        "csv",
-        "xml",
-        "orc",
-        "jdbc",
+        "save", "saveAsTable", "insertInto", "json", "parquet", "text", "csv", "xml", "orc", "jdbc",
     ),
     DataFrameWriterV2: ("create", "replace", "createOrReplace", "append", "overwrite", "overwritePartitions"),
-}
+}  # fmt: skip
 _COMMAND = re.compile(
     r"\s*(?:insert|merge|delete|update|truncate|drop|create|replace|alter|load|optimize|vacuum|call)\b",
     re.IGNORECASE,
@@ -148,9 +139,7 @@ def plan_program(
 
     def opened(conf: Mapping[str, str]) -> SparkSession:
         session = open_session(replace(spec, spark_conf=dict(conf)))
-        for name, value in conf.items():
-            if session.conf.isModifiable(name):
-                session.conf.set(name, value)
+        set_all(session, conf)
         add_files(session, (str(artifacts_dir / name) for name in artifacts))
         return session
 

@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import DriverError
 from app.driver.gate import start_behind
@@ -28,11 +32,6 @@ from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, 
 from app.model.analysis import Query
 from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.planned import PlannedVertex
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _setting = threading.Lock()
 

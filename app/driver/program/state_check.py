@@ -14,23 +14,20 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from app.driver.checkpoints import has_state, standing
 from app.driver.failures import DriverError
 from app.driver.plan_check import java_output_mode
-from app.driver.valves.spark import analysed, java_array
+from app.driver.scala import java_array
+from app.driver.valves.spark import analysed, streaming_class
 from app.model.planned import PlannedVertex
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
-_PACKAGES: Final = ("runtime.", "checkpointing.", "")
-"""Where in Spark's package for streaming the classes are, by version."""
 _NOTES: Final = ("_metadata", "_stateSchema", "0/_metadata", "0/*/_metadata")
 _CONDITION: Final = re.compile(r"\[([A-Z_]+)")
 _SCHEMA_CONDITIONS: Final = ("STATE_STORE_KEY_SCHEMA", "STATE_STORE_VALUE_SCHEMA")
@@ -51,7 +48,9 @@ def check_state(
         StateMismatch: it cannot.
     """
     now = standing(checkpoint)
-    if now.committed < 0 or not has_state(checkpoint) or _runs_functions(vertices):
+    # Spark would run functions of the program to find out what such a state is.
+    has_functions = any(each.operator.startswith("TransformWithState") for each in vertices)
+    if now.committed < 0 or not has_state(checkpoint) or has_functions:
         return
     old, new = scratch / "old" / "state", scratch / "new" / "state"
     try:
@@ -83,11 +82,6 @@ def check_state(
     )
 
 
-def _runs_functions(vertices: Sequence[PlannedVertex]) -> bool:
-    """Whether Spark would run functions of the program to find out what its state is."""
-    return any(each.operator.startswith("TransformWithState") for each in vertices)
-
-
 def _copy_notes(state: Path, target: Path) -> None:
     """The schemas of a store are noted with its first partition."""
     for operator in state.iterdir():
@@ -117,7 +111,7 @@ def _plan(frame: DataFrame, output_mode: str, state: Path, batch: int, about: st
         _streaming(jvm, "WatermarkPropagator").noop(),
         True,
     ]
-    kind = _class(jvm, "IncrementalExecution")
+    kind = streaming_class(jvm, "IncrementalExecution")
     (maker,) = kind.getConstructors()
     gateway: Any = frame.sparkSession.sparkContext._gateway
     no_types = gateway.new_array(jvm.java.lang.Class, 0)
@@ -127,18 +121,9 @@ def _plan(frame: DataFrame, output_mode: str, state: Path, batch: int, about: st
     maker.newInstance(java_array(jvm, given)).executedPlan()
 
 
-def _class(jvm: Any, name: str) -> Any:
-    for package in _PACKAGES:
-        try:
-            return jvm.java.lang.Class.forName(f"org.apache.spark.sql.execution.streaming.{package}{name}")
-        except Exception as error:
-            last = error
-    raise last
-
-
 def _streaming(jvm: Any, name: str) -> Any:
     """A class of Spark's, for its static methods."""
-    return reduce(getattr, str(_class(jvm, name).getName()).split("."), jvm)
+    return reduce(getattr, str(streaming_class(jvm, name).getName()).split("."), jvm)
 
 
 # ---- in words

@@ -54,9 +54,11 @@ class Host(Protocol):
 
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
+        return False
 
     def waits(self, where: str) -> None:
         """The program is about to wait for its queries."""
+        return
 
     def program_ended(self, failure: Failure | None) -> None:
         """The program has ended, or has done what ends it."""
@@ -190,11 +192,9 @@ class Takeover:
             _hang()
 
     def restarts(self, error: StreamingQueryException) -> bool:
-        """Whether a query that ended with ``error`` is started again without the program."""
         return self.host.restarts(error)
 
     def waits(self) -> None:
-        """The program is about to wait for its queries."""
         where = self.places.here()
         with self._telling:
             self.host.waits(where)
@@ -213,13 +213,11 @@ class Takeover:
     # -- ends
 
     def end(self, failure: Failure | None) -> None:
-        """The program has ended, or has done what ends it."""
         with self._telling:
             self.host.program_ended(failure)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the job is stopped, or its queries have new runs soon."""
         return self.host.is_stopping
 
     def hang_if_stopping(self) -> None:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from app.driver.failures import DriverError
+from pyspark.sql import DataFrame
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from app.driver.failures import TRANSIENT_ERRNOS, DriverError
 
 MayCommit = Callable[[], None]
 """Raises `Fenced` when somebody newer owns the job. A sink calls it immediately before its commit point."""
-
-TRANSIENT_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
-)
-"""Errors of the operating system that may be gone at the next attempt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,7 @@ class TableColumn:
 
 
 class UnknownType(Exception):
-    """A column has a type that no database column is known for."""
-
-    def __init__(self, column: str, type_name: str) -> None:
-        super().__init__(f"column {column} has the type {type_name}")
-        self.column = column
-        self.type_name = type_name
+    """A column of a type that no database column is known for; which, in words."""
 
 
 _KINDS = frozenset(
@@ -74,7 +71,7 @@ def _kind_of(column: str, type_name: str) -> str:
         return _BY_NAME[type_name]
     found = next((kind for start, kind in _BY_PREFIX.items() if type_name.startswith(start)), None)
     if found is None:
-        raise UnknownType(column, type_name)
+        raise UnknownType(f"the column {column} of type {type_name}")
     return found
 
 
@@ -87,8 +84,6 @@ def staged(frame: DataFrame, columns: tuple[TableColumn, ...], *, binary_as_hex:
 
 
 def _staged(name: str, kind: str, binary_as_hex: bool) -> Column:
-    from pyspark.sql import functions as f
-
     column = f.col(name)
     match kind:
         case "timestamp":

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from pyspark.sql import DataFrame
+
 from app.driver.arrivals import BELOW_JOBS_DIR
 from app.driver.failures import DriverError, Fenced
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, os_error, run_without_output
@@ -25,8 +27,6 @@ from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
-
 
 KEPT_BATCHES = 1000
 """How many batches of a query stay recorded. The newest alone would do to know a re-run; the others are for people."""
@@ -146,9 +146,7 @@ class DatabaseSink(Sink, ABC):
         try:
             columns = table_columns(frame)
         except UnknownType as unknown:
-            raise self.error(
-                f"cannot store the column {unknown.column} of type {unknown.type_name}: cast it to a type of SQL's."
-            ) from None
+            raise self.error(f"cannot store {unknown}: cast it to a type of SQL's.") from None
         names = [column.name for column in columns]
         lowered = [name.lower() for name in names]
         twice = sorted({name for name in names if lowered.count(name.lower()) > 1})

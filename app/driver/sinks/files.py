@@ -21,16 +21,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, os_error, run_without_output
 from app.driver.sinks.staging import parquet_rows, staging, write_parts
 from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, SinkSpec
 from app.model.sink_formats import PARQUET_CODECS, TEXT_CODECS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 STAGING = ".staging"
 

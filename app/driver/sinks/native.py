@@ -10,9 +10,13 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from app.driver.arrivals import once_whole
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from app.driver.arrivals import is_on_this_host, once_whole
 from app.driver.checkpoints import newest_batch, newest_in_sink
 from app.driver.failures import DriverError
 from app.driver.locks import BeingWritten, claim_own_checkpoint
@@ -20,11 +24,6 @@ from app.driver.sinklog import complete_sink_log, missing_files
 from app.driver.sinks.base import os_error
 from app.model.jobgraph import SinkSpec
 from app.model.sink_formats import SINK_FORMATS, mode_fault, sink_option_faults
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _CLAIM: Final = "_slotwise"
 """Readers that list the folder leave out what begins so."""
@@ -128,7 +127,7 @@ class NativeSink:
             DriverError: it does not.
         """
         folder = self.folder
-        if folder is None or self._is_local or newest_in_sink(folder) != batch_id:
+        if folder is None or is_on_this_host(self.session) or newest_in_sink(folder) != batch_id:
             return
         files, missing = once_whole(lambda: missing_files(folder, batch_id), lambda found: not found[1])
         if missing:
@@ -139,10 +138,6 @@ class NativeSink:
                 vertex=self.vertex,
                 recoverable=True,
             )
-
-    @property
-    def _is_local(self) -> bool:
-        return str(self.session.sparkContext.master).startswith("local")
 
     def _error(self, what: str) -> DriverError:
         return DriverError(

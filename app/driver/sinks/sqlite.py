@@ -23,15 +23,9 @@ from app.model.sink_formats import BATCH_TABLE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TRANSIENT = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_NOMEM,
-    }
-)
+_TRANSIENT = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM,
+)  # fmt: skip
 
 _OPENED_ELSEWHERE_S = 0.005
 

@@ -8,12 +8,10 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from app.driver.arrivals import RAW_FILES, RowCounter, is_on_this_host, not_there, once_whole
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _TASK = re.compile(r"part-(\d+)")
 
@@ -54,7 +52,7 @@ def write_parts(
     Raises:
         DriverError: tasks on a cluster wrote rows that are not there.
     """
-    if is_on_this_host(frame):
+    if is_on_this_host(frame.sparkSession):
         run_action(frame, directory, file_format, options)
         return list_parts(directory)
     # Not by their rows: a line of text is not always one.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from app.driver.failures import DriverError, one_line
@@ -14,9 +15,6 @@ from app.driver.sources.splits import Splits
 from app.driver.valves.spark import frame_in
 from app.model.formats import FORMATS, option_faults
 from app.model.jobgraph import JobVertex, SourceSpec
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def open_stream(spark: SparkSession, vertex: JobVertex, splits: Splits) -> DataFrame:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
 
 from app.driver.checkpoints import newest_batch
 from app.driver.failures import DriverError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LOG_START = "v1"
 _OPTION = "ignoremissingfiles"

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from app.durablefiles import write_whole
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _PARTS: Final = "spark.sql.files.minPartitionNum"
 _OPEN_COST: Final = "spark.sql.files.openCostInBytes"
@@ -40,8 +39,6 @@ class Splits:
 
     def session(self, vertex_id: str, session: SparkSession) -> SparkSession:
         """The session for the stream of a source of files, with the settings of ``session``."""
-        from pyspark.sql import SparkSession
-
         own = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
         # By Spark's own measure, 4 MB a file, small files would all be one part.
         for name, value in ((_OPEN_COST, "1"), (_INFERENCE, "true")):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from app.driver.gateway import BatchRun
 from app.driver.progress import SourceTold, StateTold
 from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import StageReader, Told, vertex_batches
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
-
-if TYPE_CHECKING:
-    from app.driver.gateway import BatchRun
-
 
 Faults = Mapping[str, str]
 """A sentence on each vertex that has other tasks in a batch than its plan says, or whose valve was removed, by its

@@ -8,16 +8,15 @@ All but the last are narrow: they bring a stage's partitions together in fewer t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError
 from app.driver.valves.labels import Label, has_narrow_end, own_stage, width
 from app.driver.valves.shape import VERTEX, Node, Part, read_tree, vertices_below, walk
 from app.driver.valves.spark import analysed, frame_in, new_valve, with_children
 from app.model.planned import PlannedVertex
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _OTHER_ROWS: Final = frozenset({"FlatMapGroupsInPandasWithState"})
 """Operators whose rows Spark cannot shuffle as they are (a ClassCastException)."""

@@ -12,42 +12,20 @@ from typing import Any, Final
 from app.driver.valves.query_valves import Rows
 
 METRICS: Final = (
-    "numOutputRows",
-    "pythonNumRowsReceived",
-    "shuffleRecordsWritten",
-    "pythonProcessingTime",
-    "pythonTotalTime",
-    "allUpdatesTimeMs",
-    "allRemovalsTimeMs",
-    "commitTimeMs",
-)
+    "numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten", "pythonProcessingTime",
+    "pythonTotalTime", "allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs",
+)  # fmt: skip
 """Those of Spark's metrics of an operator that are read."""
 
 _ROWS: Final = ("numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten")
 _AS_MANY: Final = frozenset(
     {
-        "AppendColumns",
-        "AppendColumnsWithObject",
-        "ArrowEvalPython",
-        "ArrowWindowPython",
-        "BatchEvalPython",
-        "Coalesce",
-        "CollectMetrics",
-        "DeserializeToObject",
-        "EventTimeWatermark",
-        "InputAdapter",
-        "MapElements",
-        "Project",
-        "ReusedExchange",
-        "RowToColumnar",
-        "SerializeFromObject",
-        "ShuffleExchange",
-        "Sort",
-        "WholeStageCodegen",
-        "Window",
-        "WindowInPandas",
+        "AppendColumns", "AppendColumnsWithObject", "ArrowEvalPython", "ArrowWindowPython", "BatchEvalPython",
+        "Coalesce", "CollectMetrics", "DeserializeToObject", "EventTimeWatermark", "InputAdapter",
+        "MapElements", "Project", "ReusedExchange", "RowToColumnar", "SerializeFromObject", "ShuffleExchange",
+        "Sort", "WholeStageCodegen", "Window", "WindowInPandas",
     }
-)
+)  # fmt: skip
 """Operators that give a row for each that they get."""
 
 _FRAMES: Final = frozenset({"Coalesce", "InputAdapter", "WholeStageCodegen"})

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.failures import DriverError
 from app.driver.valves.labels import Label
 from app.driver.valves.shape import AS_MANY
 from app.driver.valves.spark import Left, Valve, execution_of, left_in, numbers_of, valves_in
 from app.model.analysis import Query
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,6 @@ class Valves:
 
     def __init__(self, started: StreamingQuery, query: Query) -> None:
         """``started`` is ``query`` with valves in its plan."""
-        from pyspark import SparkContext
-
         self._query = query
         self._execution = execution_of(started)
         self._jvm: Any = SparkContext._jvm

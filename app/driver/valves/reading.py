@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
 
 from app.driver.valves.shape import VERTEX, Node, Part, read_tree, source_options, vertices_below, walk
 from app.driver.valves.spark import WriterFacts
@@ -14,18 +16,9 @@ from app.model.ids import is_id
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _TOPICS: Final = (
-    "subscribe",
-    "topic",
-    "subscribepattern",
-    "assign",
-    "kafka.topic",
-    "streamname",
-    "subscription",
-)
+    "subscribe", "topic", "subscribepattern", "assign", "kafka.topic", "streamname", "subscription",
+)  # fmt: skip
 _LETTER: Final = re.compile(r"[^\W_]")
 _ROOM: Final = 10
 """Characters of a name that are kept for the number of one that is taken."""
@@ -52,9 +45,9 @@ def read_query(
         else:
             continue
         by_node[id(node)] = name = free_name(name, names)
-        found.append(PlannedVertex(name, role, operator, _inputs(node, by_node), role is Role.OPERATOR))
-    ends = [root] if root.part in VERTEX else vertices_below(root)
-    inputs = tuple(dict.fromkeys(by_node[id(node)] for node in ends))
+        inputs = _names(vertices_below(node), by_node)
+        found.append(PlannedVertex(name, role, operator, inputs, role is Role.OPERATOR))
+    inputs = _names([root] if root.part in VERTEX else vertices_below(root), by_node)
     operator = facts.foreach or str(facts.format)
     found.append(PlannedVertex(free_name(sink_name(facts), names), Role.SINK, operator, inputs))
     return with_partitions(found, state_partitions)
@@ -70,8 +63,8 @@ def with_partitions(vertices: Iterable[PlannedVertex], number: int) -> tuple[Pla
     )
 
 
-def _inputs(node: Node, by_node: dict[int, str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(by_node[id(each)] for each in vertices_below(node)))
+def _names(nodes: Iterable[Node], by_node: dict[int, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(by_node[id(each)] for each in nodes))
 
 
 # ---- names

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
 
 from app.driver.scala import plan_children
 from app.driver.valves.spark import analysed, kind_of, lower_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 STATE: Final[Mapping[str, str]] = {
     "Aggregate": "aggregate",
@@ -32,38 +31,20 @@ STATE: Final[Mapping[str, str]] = {
 
 _SHUFFLES: Final = frozenset(
     {
-        "CoGroup",
-        "FlatMapCoGroupsInArrow",
-        "FlatMapCoGroupsInPandas",
-        "FlatMapGroupsInArrow",
-        "FlatMapGroupsInPandas",
-        "MapGroups",
-        "RebalancePartitions",
-        "RepartitionByExpression",
+        "CoGroup", "FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapGroupsInArrow",
+        "FlatMapGroupsInPandas", "MapGroups", "RebalancePartitions", "RepartitionByExpression",
     }
-)
+)  # fmt: skip
 """Operators before which Spark shuffles, without keeping state."""
 
 AS_MANY: Final = frozenset(
     {
-        "AppendColumns",
-        "CollectMetrics",
-        "DeserializeToObject",
-        "EventTimeWatermark",
-        "MapElements",
-        "Project",
-        "ResolvedHint",
-        "SerializeFromObject",
-        "Sort",
-        "StreamingDataSourceV2Relation",
-        "StreamingDataSourceV2ScanRelation",
-        "StreamingExecutionRelation",
-        "SubqueryAlias",
-        "Union",
-        "View",
+        "AppendColumns", "CollectMetrics", "DeserializeToObject", "EventTimeWatermark", "MapElements",
+        "Project", "ResolvedHint", "SerializeFromObject", "Sort", "StreamingDataSourceV2Relation",
+        "StreamingDataSourceV2ScanRelation", "StreamingExecutionRelation", "SubqueryAlias", "Union", "View",
         "Window",
     }
-)
+)  # fmt: skip
 """Logical operators that give a row for each that they get, and sources."""
 
 

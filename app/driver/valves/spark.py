@@ -8,18 +8,18 @@ on. The fields are final in Scala; Java's reflection sets them all the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from pyspark import SparkContext, __version__
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import DriverError
-from app.driver.scala import java_list, plan_children, scala_option, scala_seq
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+from app.driver.scala import java_array, plan_children, scala_option, scala_seq
 
 TriggerKind = Literal["processing-time", "available-now", "once", "real-time", "continuous"]
 Foreach = Literal["", "foreach", "foreachBatch"]
@@ -35,6 +35,8 @@ _TRIGGERS: Final[Mapping[str, TriggerKind]] = {
     "ContinuousTrigger": "continuous",
 }
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+_PACKAGES: Final = ("runtime.", "checkpointing.", "")
+"""Where in that package classes are, by version."""
 _METHODS: Final = {
     "StreamExecution": ("logicalPlan", "lastExecution", "sparkSession"),
     "IncrementalExecution": ("currentBatchId", "logical", "executedPlan"),
@@ -63,15 +65,8 @@ def analysed(frame: DataFrame) -> Any:
 
 def frame_in(session: SparkSession, plan: Any) -> DataFrame:
     """A DataFrame of ``plan`` in ``session``."""
-    from pyspark.sql import DataFrame
-
     jvm: Any = session._jvm
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
-
-
-def java_array(jvm: Any, values: Sequence[Any]) -> Any:
-    """An ``Object[]`` of ``values``."""
-    return java_list(jvm, values).toArray()
 
 
 def kind_of(node: Any) -> str:
@@ -113,7 +108,7 @@ def _tag(jvm: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class WriterFacts:
     """What a program asked of a `DataStreamWriter`. ``format`` is None with a ``foreach``; the names of ``options`` are
-    in lower case. ``interval_ms`` goes with processing-time and continuous; 0: as soon as there are data."""
+    in lower case."""
 
     format: str | None
     query_name: str | None = None
@@ -121,7 +116,6 @@ class WriterFacts:
     path: str | None = None
     table: str | None = None
     trigger: TriggerKind = "processing-time"
-    interval_ms: int = 0
     output_mode: str = "append"
     foreach: Foreach = ""
 
@@ -142,24 +136,17 @@ def writer_facts(writer: DataStreamWriter, table: str | None = None) -> WriterFa
     jwriter: Any = writer._jwrite
     jvm: Any = writer_frame(writer).sparkSession._jvm
     options = lower_options(jvm, _get(jwriter, "extraOptions"))
-    trigger = _get(jwriter, "trigger")
-    # Those without an interval are objects of Scala.
-    kind = kind_of(trigger).rstrip("$")
     source = str(_get(jwriter, "source"))
     foreach: Foreach = (
         "foreachBatch" if source == "foreachBatch" else "foreach" if source == "foreach" else ""
     )
-    name = options.get("queryname")
     return WriterFacts(
         format=None if foreach else source,
-        query_name=name,
+        query_name=options.get("queryname"),
         options=options,
         path=options.get("path"),
         table=table,
-        trigger=_TRIGGERS[kind],
-        interval_ms=int(trigger.intervalMs())
-        if kind in ("ProcessingTimeTrigger", "ContinuousTrigger")
-        else 0,
+        trigger=_TRIGGERS[kind_of(_get(jwriter, "trigger"))],
         output_mode=str(_get(jwriter, "outputMode").toString()).lower(),
         foreach=foreach,
     )
@@ -246,8 +233,6 @@ def execution_of(query: StreamingQuery) -> Any:
 
 def valves_in(execution: Any) -> list[Valve]:
     """`valves_of` its plan; empty as long as it is being prepared, or if that has failed."""
-    from pyspark import SparkContext
-
     if int(_get(execution, "initializationLatch").getCount()):
         return []
     try:
@@ -335,8 +320,6 @@ def _get(instance: Any, name: str) -> Any:
 
 
 def _missing(what: str) -> DriverError:
-    from pyspark import __version__
-
     return DriverError(
         f"This Spark, version {__version__}, cannot be rescaled: it lacks {what}. "
         "Use one of the versions of PySpark that the documentation names."
@@ -373,7 +356,7 @@ def self_test(session: SparkSession) -> None:
         gateway: Any = session.sparkContext._gateway
         no_parameters = gateway.new_array(jvm.java.lang.Class, 0)
         for kind, methods in _METHODS.items():
-            found = _class_of_streaming(jvm, kind)
+            found = streaming_class(jvm, kind)
             for method in methods:
                 what = f"the plan of a running query, {kind}.{method}"
                 found.getMethod(method, no_parameters)
@@ -389,9 +372,11 @@ def _expect(true: bool, what: str) -> None:
         raise _missing(what)
 
 
-def _class_of_streaming(jvm: Any, kind: str) -> Any:
-    try:
-        return jvm.java.lang.Class.forName(f"{_STREAMING}.runtime.{kind}")
-    except Exception:
-        # Where Spark 4.0 and older have it.
-        return jvm.java.lang.Class.forName(f"{_STREAMING}.{kind}")
+def streaming_class(jvm: Any, name: str) -> Any:
+    """One of Spark's for streaming."""
+    for package in _PACKAGES:
+        try:
+            return jvm.java.lang.Class.forName(f"{_STREAMING}.{package}{name}")
+        except Exception as error:
+            last = error
+    raise last

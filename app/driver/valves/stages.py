@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark import SparkContext
 
 from app.driver.load import SparkFigures, Stage, spark_figures
 from app.driver.progress import SourceTold, StateTold
@@ -15,9 +17,6 @@ from app.driver.valves.records import Records, records_of
 from app.driver.valves.work import parts_of, shares
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 _LATEST_JOBS: Final = 32
 

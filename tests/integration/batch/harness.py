@@ -8,7 +8,7 @@ from typing import Any
 
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import is_modulo
-from app.driver.batch.schemas import Schemas
+from app.driver.batch.sources import Schemas
 from app.driver.batch.storage import Storages
 from app.driver.functions import Functions
 from app.model.batch import RegionOrder

@@ -46,3 +46,11 @@ def test_a_program_finds_what_its_environment_has_and_nothing_else(rig: Bench, b
     )
     assert names(answer) == ["rate", "aggregate", "counts"]
     assert f"python is {bare_python}" in driver.log
+
+
+@pytest.mark.usefixtures("bare_python")
+def test_a_driver_of_such_an_environment_warms_up(rig: Bench) -> None:
+    driver = Driver(rig.directory / "run", warm=True)
+    rig.drivers.append(driver)
+    driver.wait_ready()
+    assert "the warm-up" not in driver.log

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from app.driver.base_attempt import ExecutorNews
 from app.driver.batch import attempt
 from app.driver.batch.attempt import BatchAttempt
-from app.driver.executor_news import ExecutorNews
 from app.driver.failures import DriverError
 from tests.unit.driver.test_executors import Scheduler, running_with_two, scheduler, until  # noqa: F401
 
@@ -23,6 +23,7 @@ class Region:
     """A run that makes no progress."""
 
     def __init__(self) -> None:
+        self.order = SimpleNamespace(run=1)
         self.looks = 0
 
     def task_news(self) -> None:

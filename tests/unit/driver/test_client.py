@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from app.driver import client as module
-from app.driver.client import ControlPlaneClient
-from app.driver.owneraddress import OwnerAddress
+from app.driver.client import ControlPlaneClient, OwnerAddress
 from app.model.protocol import DriverSpec, Orders, Registration
 from tests.integration.driver.harness import ControlPlaneDouble, wait_for
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.driver import executor_news
-from app.driver.executor_news import ExecutorNews
+from app.driver import base_attempt
+from app.driver.base_attempt import ExecutorNews
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [100.0]
-    monkeypatch.setattr(executor_news.time, "monotonic", lambda: moment[0])
+    monkeypatch.setattr(base_attempt.time, "monotonic", lambda: moment[0])
     return moment
 
 

@@ -33,5 +33,13 @@ def test_a_driver_needs_pyspark_and_the_standard_library_only() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_pyspark_is_imported_while_the_jvm_starts_and_not_before() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import app.driver.process; print('pyspark' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
 def test_the_start_of_a_process_is_what_psutil_says() -> None:
     assert started_at() == pytest.approx(psutil.Process().create_time(), abs=0.001)

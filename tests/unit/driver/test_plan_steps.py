@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.driver.plan_steps import PlanSteps
-from app.driver.plans import Plans
+from app.driver.plans import Plans, PlanSteps
 from app.model.protocol import Orders
 
 

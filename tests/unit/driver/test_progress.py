@@ -12,9 +12,9 @@ from app.driver.measured import measured
 from app.driver.progress import (
     Committed,
     Happening,
+    QueryListener,
     SourceTold,
     StateTold,
-    _Adapter,
     committed_of,
 )
 
@@ -63,7 +63,7 @@ def test_the_backlog_is_what_each_source_tells_or_nothing(sources: list[Any], ro
         "sources": sources,
     }
     text = SimpleNamespace(json=lambda: json.dumps(progress))
-    _Adapter(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
+    QueryListener(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
     (happening,) = told
     assert isinstance(happening, Committed) and happening.backlog_rows == rows
 
@@ -92,7 +92,7 @@ def test_a_watermark_of_a_year_of_five_digits_is_not_known() -> None:
 def test_a_figure_that_cannot_be_read_loses_no_commit(wrong: dict[str, Any]) -> None:
     told: list[Happening] = []
     text = SimpleNamespace(json=lambda: json.dumps({**BATCH, "numInputRows": 4, **wrong}))
-    _Adapter(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
+    QueryListener(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
     (said,) = told
     assert isinstance(said, Committed) and (said.batch_id, said.input_rows, said.run_id) == (3, 4, "run")
 

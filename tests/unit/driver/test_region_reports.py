@@ -22,12 +22,10 @@ class Attempt(BatchAttempt):
         self._runs: dict[int, Any] = {3: SimpleNamespace(result_paths={"/r"})}
         self._wanted = {(3, 1): ORDER}
         self._done: dict[tuple[int, int], set[str]] = {}
-        self._session: Any = None
+        context = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+        self._session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=context))
         self.told: list[dict[str, Any]] = []
         self._client: Any = SimpleNamespace(report=lambda **fields: self.told.append(fields))
-
-    def _spark_is_gone(self) -> bool:
-        return False
 
 
 def told_of(results: int) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, splits: Splits) -> dict[str, st
     """The settings of the session of the source "v", which the test made up."""
     settings: dict[str, str] = {}
     made: Any = SimpleNamespace(conf=SimpleNamespace(set=settings.__setitem__))
-    monkeypatch.setattr("pyspark.sql.SparkSession", lambda *_: made)
+    monkeypatch.setattr("app.driver.sources.splits.SparkSession", lambda *_: made)
     java = SimpleNamespace(cloneSession=lambda: None)
     splits.session("v", SimpleNamespace(sparkContext=None, _jsparkSession=java))  # type: ignore[arg-type]
     return settings

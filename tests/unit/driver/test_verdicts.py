@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from app.driver import verdict
-from app.driver.causes import chain_of
+from app.driver import causes
+from app.driver.causes import FINAL, chain_of, default_verdict
 from app.driver.failures import DriverError, describe
-from app.driver.verdict import FINAL, default_verdict
 from tests.unit.driver.test_failures import JavaError
 
 
@@ -20,8 +19,8 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """Call it with the lists of the job."""
 
     def use(*, final: str = "", recoverable: str = "") -> None:
-        monkeypatch.setattr(verdict, "_final", tuple(final.split()))
-        monkeypatch.setattr(verdict, "_recoverable", tuple(recoverable.split()))
+        monkeypatch.setattr(causes, "_final", tuple(final.split()))
+        monkeypatch.setattr(causes, "_recoverable", tuple(recoverable.split()))
 
     yield use
 

@@ -1,26 +1,31 @@
-"""How many bytes the files of a job's sources have, for the parallelism of the sources."""
+"""What is looked up of a job's sources once, before any region runs: how many bytes their files have, for the
+parallelism of the sources, and their schemas."""
 
 from __future__ import annotations
 
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from app.driver.batch.hadoop import HadoopFiles
-from app.model.formats import FILE_FORMATS
-from app.model.jobgraph import JobGraph, SourceSpec
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from app.driver.batch.hadoop import HadoopFiles
+from app.driver.session import own_session
+from app.driver.sources.opening import read_static
+from app.model.formats import FILE_FORMATS
+from app.model.jobgraph import JobGraph, JobVertex, SourceSpec
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 4
 _PATIENCE_S = 10.0
 """A file system that is away lets its clients wait for many minutes; the job need not know."""
+# Their files say what is in them. Of other formats Spark may read all the data to find out.
+_WITH_FOOTERS = frozenset({"parquet", "orc"})
 
 
 def source_bytes(session: SparkSession, graph: JobGraph) -> dict[str, int]:
@@ -77,3 +82,37 @@ def local_size(path: str) -> int | None:
 
 def _is_read(name: str) -> bool:
     return not name.startswith(("_", "."))
+
+
+class Schemas:
+    """Begins to look when it is made."""
+
+    def __init__(self, session: SparkSession, conf: Mapping[str, str], graph: JobGraph) -> None:
+        self._session = own_session(session, conf)
+        sources = [
+            vertex
+            for vertex in graph.vertices
+            if isinstance(source := vertex.operation, SourceSpec)
+            and source.schema is None
+            and source.format in _WITH_FOOTERS
+        ]
+        self._found: dict[str, Future[StructType]] = {}
+        if sources:
+            pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="schemas")
+            self._found = {vertex.id: pool.submit(self._look, vertex) for vertex in sources}
+            pool.shutdown(wait=False)
+
+    def _look(self, vertex: JobVertex) -> StructType:
+        return read_static(self._session, vertex).schema
+
+    def schema(self, vertex: JobVertex) -> StructType | None:
+        """The schema of a source, None if Spark has to find out when it reads it."""
+        future = self._found.get(vertex.id)
+        if future is None:
+            return None
+        try:
+            return future.result()
+        except Exception as error:
+            # The files may have come meanwhile; if not, reading them fails in the same way, where it is answered.
+            log.debug("the schema of %s is not known: %s", vertex.name, error)
+            return None
