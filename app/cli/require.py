@@ -278,7 +278,8 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
             candidates = _records_since(client, job_id, before)
             for record in candidates:
                 if not record["terminalState"]:
-                    continue
+                    # A later one that has ended says something of other bounds.
+                    break
                 back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
                 came_back = record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED"
                 if back is not None and not (back["terminalState"] or came_back or over):

@@ -87,10 +87,12 @@ def cancel_rescale(
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change")
         if record is None:
-            newest = history(client, job_id, limit=1)
+            newest = history(client, job_id, limit=20)
             if not newest:
                 raise CliError("The job has no rescales.")
-            uuid = str(newest[0]["rescaleUuid"])
+            # What was only told while a rescale waits has a record of its own, which has ended.
+            waits = next((one for one in newest if one["terminalState"] is None), newest[0])
+            uuid = str(waits["rescaleUuid"])
         else:
             uuid = find_record(client, job_id, record)
         headers = {"X-Slotwise-Reason": reason} if reason else None

@@ -5,7 +5,7 @@ Requirements stay as they were declared; decisions are made with what `within` m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -93,13 +93,25 @@ def within(policy: ScalingPolicy, graph: JobGraph, requirements: Requirements) -
     return replace(requirements, bounds=bounds)
 
 
-def faults(graph: JobGraph, all_vertices: FloorCeiling, vertices: Mapping[str, FloorCeiling]) -> list[str]:
-    """What is wrong with the limits of a policy for ``graph``, in sentences. Keys of ``vertices`` are ids."""
-    errors = [
-        f"Job vertex {vertex} was not found in the job graph."
-        for vertex in vertices
-        if vertex not in graph.by_id
-    ]
+def faults(
+    graph: JobGraph,
+    all_vertices: FloorCeiling,
+    vertices: Mapping[str, FloorCeiling],
+    gone: Container[str] = (),
+) -> list[str]:
+    """What is wrong with the limits of a policy for ``graph``, in sentences. Keys of ``vertices`` are ids. ``gone``:
+    vertices of a version before that may come back, of which limits are kept."""
+    errors = []
+    for key, limits in vertices.items():
+        if key in graph.by_id:
+            continue
+        every = limits.over(all_vertices)
+        if key not in gone:
+            errors.append(f"Job vertex {key} was not found in the job graph.")
+        elif every.floor is not None and every.ceiling is not None and every.floor > every.ceiling:
+            errors.append(
+                f"For job vertex {key}, the floor {every.floor} is above the ceiling {every.ceiling}."
+            )
     for vertex in graph.vertices:
         own = vertices.get(vertex.id, NO_LIMITS)
         limits = own.over(all_vertices)
@@ -139,10 +151,9 @@ def differences(policy: ScalingPolicy, graph: JobGraph, requirements: Requiremen
 
 
 def in_graph(
-    graph: JobGraph, vertices: Iterable[tuple[str, FloorCeiling]]
+    graph: JobGraph, vertices: Iterable[tuple[str, FloorCeiling]], gone: Iterable[str] = ()
 ) -> tuple[tuple[str, FloorCeiling], ...]:
-    """The limits of single vertices in the graph's order, without those that limit nothing."""
+    """The limits of single vertices in the graph's order, then those of ``gone``; without those that limit nothing."""
     given = dict(vertices)
-    return tuple(
-        (vertex.id, given[vertex.id]) for vertex in graph.vertices if given.get(vertex.id, NO_LIMITS)
-    )
+    keys = (*[vertex.id for vertex in graph.vertices], *gone)
+    return tuple((key, given[key]) for key in keys if given.get(key, NO_LIMITS))

@@ -90,16 +90,22 @@ def _declared(before: JobState, after: JobState) -> _Told:
 def _rescales(before: JobState, after: JobState) -> _Told:
     """Records that began, went on and ended. One that begins is told with what was decided of it in the same step."""
     known = before.timeline.records
-    for record in after.timeline.closed:
-        if record.number > known:
-            yield PublicEventType.RESCALE_BEGUN, _begun(record, after)
-        yield PublicEventType.RESCALE_ENDED, _ended(record)
     record_now, record_before = after.timeline.open, before.timeline.open
-    if record_now is None:
+    closed = after.timeline.closed
+    # A record that is only told begins and ends while another one is open.
+    new = sorted(
+        (one for one in (*closed, record_now) if one is not None and one.number > known),
+        key=lambda one: one.number,
+    )
+    for record in closed:
+        while new and new[0].number <= record.number:
+            yield PublicEventType.RESCALE_BEGUN, _begun(new.pop(0), after)
+        yield PublicEventType.RESCALE_ENDED, _ended(record)
+    for record in new:
+        yield PublicEventType.RESCALE_BEGUN, _begun(record, after)
+    if record_now is None or record_now.number > known:
         return
-    if record_now.number > known:
-        yield PublicEventType.RESCALE_BEGUN, _begun(record_now, after)
-    elif after.phase_version != before.phase_version or (
+    if after.phase_version != before.phase_version or (
         record_before is not None and record_now.rung is not record_before.rung
     ):
         yield PublicEventType.RESCALE_STEP, {**_naming(record_now), **_step(record_now, after)}

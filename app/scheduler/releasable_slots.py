@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from app.model.plan import Plan, Rung
 from app.scheduler.adaptive.attainable import rung_between
-from app.scheduler.adaptive.hold import held_back
+from app.scheduler.adaptive.hold import demand
 from app.scheduler.adaptive.slot_declaration import plans_of
 from app.scheduler.adaptive.state import JobState, Restarting
-from app.scheduler.slots import Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,14 @@ def releasable_of(state: JobState) -> Releasable:
 def _in_place_floor(state: JobState, plan: Plan) -> int:
     """With fewer slots no vertex is more parallel, so what holds of a number holds of all between it and the plan's."""
     now = dict(plan.parallelism)
-    demand = held_back(state) or Demand.of(state.graph, state.bounds)
+    goal = demand(state)
 
     def is_in_place(count: int) -> bool:
-        then = demand.parallelism(count)
+        then = goal.parallelism(count)
         return then is not None and rung_between(state.graph, now, then) in (None, Rung.IN_PLACE)
 
     # From `enough` slots on it is so, or that is the plan's own number; with `too_few` it is not.
-    enough, too_few = plan.slot_count, demand.minimal - 1
+    enough, too_few = plan.slot_count, goal.minimal - 1
     while enough - too_few > 1:
         middle = (enough + too_few) // 2
         if is_in_place(middle):

@@ -138,7 +138,7 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
     if draft.state.versions.replacement or before.versions.replacement:
         versions.settle(draft)
     if draft.state.pending or before.pending:
-        pending.settle(draft)
+        pending.settle(draft, before)
     after = draft.state
     if not isinstance(after.phase, Finished) and (
         after.slots is not before.slots

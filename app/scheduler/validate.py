@@ -10,7 +10,7 @@ from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.draft import phase_status, timer_at
 from app.scheduler.adaptive.no_change import versions_of
-from app.scheduler.adaptive.pending import DEADLINE_TIMER
+from app.scheduler.adaptive.pending import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.slot_declaration import plans_of, slots_of
 from app.scheduler.adaptive.state import (
@@ -154,12 +154,9 @@ def _deadlines_are_looked_after(state: JobState) -> str | None:
     waiting = [vertex for one in state.pending for vertex in one.vertices]
     if len(set(waiting)) < len(waiting):
         return "a vertex waits for two changes of its bounds"
-    due = [one.deadline.at_ms for one in state.pending if one.deadline is not None]
     if isinstance(state.phase, Created):
         return None
-    return (
-        None if timer_at(state, DEADLINE_TIMER) == min(due, default=None) else "nobody looks after a deadline"
-    )
+    return None if timer_at(state, DEADLINE_TIMER) == due_ms(state) else "nobody looks after a deadline"
 
 
 def _decisions_within_the_bounds_of_their_moment(state: JobState) -> str | None:

@@ -47,7 +47,11 @@ from app.worker.requests.requirements import (
     resolve_bounds,
     resolve_partitions,
 )
-from app.worker.requests.rescale_cancellation import decide_cancellation
+from app.worker.requests.rescale_cancellation import (
+    RescaleCancellation,
+    cancellation_hash,
+    decide_cancellation,
+)
 from app.worker.requests.scaling_policies import (
     ScalingPolicyUpdate,
     decide_policy,
@@ -232,15 +236,12 @@ class ControlPlane:
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
         return await self._put(job_id, refusal, decide, identity)
 
-    async def cancel_rescale(
-        self, job_id: str, uuid: str, *, requested_by: str | None = None, reason: str | None = None
-    ) -> RequirementsResult:
-        record = await self.rescale(job_id, uuid)
-        worker = self._running(job_id, "no rescale of it can be canceled").worker
-        result: RequirementsResult = await worker.ask(
-            lambda state: decide_cancellation(state, record, requested_by, reason)
+    async def cancel_rescale(self, job_id: str, asked: RescaleCancellation) -> RequirementsResult:
+        refusal, identity = "no rescale of it can be canceled", identity_of(asked, cancellation_hash)
+        record = await self.rescale(job_id, asked.uuid)
+        return await self._put(
+            job_id, refusal, lambda state: decide_cancellation(state, record, asked), identity
         )
-        return result
 
     async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
         refusal, now_ms = "its slot share cannot be changed", self._now_of(job_id)
@@ -258,7 +259,7 @@ class ControlPlane:
         state = self._running(job_id, _NO_POLICY).state
         changed, errors = with_policy(state, update, self._now_of(job_id))
         asked = (changed, state.requirements.as_dict(), not_there_yet(state), errors)
-        return dry_run_now(self._keeper.broker, self._places, *asked, retry=True)
+        return dry_run_now(self._keeper.broker, self._places, *asked, before=state)
 
     async def scaling_policies(
         self, job_id: str, *, limit: int, after: int | None = None
@@ -286,7 +287,7 @@ class ControlPlane:
         await reading(self._keeper.broker.refresh())
         job = self._running(job_id, "its resource requirements cannot be changed")
         state = job.state
-        refuse_stale(state, update)
+        refuse_stale(state, update.if_match)
         bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)
         deadline = deadline_of(state, update.deadline, self._now_of(job_id), self.job(job_id).ahead_ms)

@@ -15,6 +15,7 @@ from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.executor_logs import ExecutorLogs
 from app.worker.requests.livy import LivyBatches
+from app.worker.requests.rescale_cancellation import RescaleCancellation
 from app.worker.requests.scaling_policies import ScalingPolicyUpdate
 from app.worker.requests.slot_shares import SlotShareUpdate
 from app.worker.requests.views_of_logs import AttemptView, IsGone, LogLines, LogPart
@@ -108,9 +109,7 @@ class ControlPlaneFacade(Protocol):
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
         ...
 
-    async def cancel_rescale(
-        self, job_id: str, uuid: str, *, requested_by: str | None = None, reason: str | None = None
-    ) -> RequirementsResult:
+    async def cancel_rescale(self, job_id: str, asked: RescaleCancellation) -> RequirementsResult:
         """The bounds before those that the rescale follows from come back. StateConflict if it has begun or ended."""
         ...
 

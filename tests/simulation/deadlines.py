@@ -1,22 +1,24 @@
 """Clients that give their bounds a deadline, and cancel rescales, while everything goes wrong; and what must hold then.
 
 What holds until a deadline is kept in a ledger of what clients were told, by docs/rescale.md: the bounds of each vertex
-before the first of those that wait.
+before the first of those that wait. Which changes wait is worked out here from what each of them raises.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from app.model.jobgraph import JobGraph, JobType
 from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.rescale import TriggerCause
+from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
+from app.worker.requests.rescale_cancellation import RescaleCancellation
 from app.worker.views import GivenDeadline
-from tests.simulation.rules import bounds_now, least_slots, most_slots, parallelism
+from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots, parallelism
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
@@ -59,7 +61,7 @@ class Ledger:
     ``waiting``: by vertex, the version with a deadline that it waits for."""
 
     wishes: dict[str, OnTimeout] = field(default_factory=dict)
-    former: dict[int, dict[str, tuple[Bounds, ...]]] = field(default_factory=dict)
+    former: dict[int, dict[str, Bounds]] = field(default_factory=dict)
     on_timeout: dict[int, OnTimeout] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
@@ -74,14 +76,15 @@ class Deadlines:
         return self._ledgers.setdefault(job_id, Ledger())
 
     def cancel(self, job_id: str, mark: str, truth: JobTruth) -> Request | None:
-        """A request to cancel the newest rescale that somebody asked for."""
+        """A request to cancel the rescale that somebody asked for: the one that goes on, or the newest one."""
         asked = [one for one in truth.records.values() if one.cause is TriggerCause.UPDATE_REQUIREMENT]
         if not asked:
             return None
-        uuid = asked[-1].uuid
+        uuid = max(asked, key=lambda one: (one.is_open, one.number)).uuid
 
         async def cancel(plane: Incarnation) -> None:
-            await plane.plane.cancel_rescale(job_id, uuid, requested_by="bob", reason=mark)
+            asked = RescaleCancellation(uuid, requested_by="bob", reason=mark)
+            await plane.plane.cancel_rescale(job_id, asked)
             self._oracles.count("rescale canceled")
             kept = any(one.reason == mark for one in truth.stored.values())
             self._oracles.check(kept, "deadlines", f"{mark} was answered, and its bounds are not back")
@@ -97,16 +100,13 @@ class Deadlines:
         if comes_back:
             self._came_back(job_id, ledger, wanted, changed)
         on_timeout = ledger.wishes.get(wanted.reason or "")
-        state, former = truth.state, {}
+        former = {}
         for vertex in changed:
             since = ledger.waiting.pop(vertex, None)
-            former[vertex] = (before[vertex],) if since is None else ledger.former[since][vertex]
-            if since is None and state is not None and state.taken_back is not None:
-                good = bounds_now(state.graph, before, dict(state.taken_back.good), state.policy)
-                former[vertex] = (before[vertex], good[vertex])
+            former[vertex] = before[vertex] if since is None else ledger.former[since][vertex]
             ledger.last[vertex] = version
             # What goes back to what held has nothing to wait for.
-            if on_timeout is not None and wanted[vertex] not in former[vertex]:
+            if on_timeout is not None and wanted[vertex] != former[vertex]:
                 ledger.waiting[vertex] = version
         ledger.former[version] = former
         if on_timeout is not None:
@@ -117,11 +117,11 @@ class Deadlines:
         since = {ledger.last.get(vertex, 0) for vertex in changed}
         self._oracles.check(len(since) <= 1, "deadlines", f"{what} takes back several versions: {since}")
         for vertex in changed:
-            allowed = ledger.former.get(ledger.last.get(vertex, 0), {}).get(vertex, ())
+            allowed = ledger.former.get(ledger.last.get(vertex, 0), {}).get(vertex)
             self._oracles.check(
-                wanted[vertex] in allowed,
+                wanted[vertex] == allowed,
                 "deadlines",
-                f"{what} has {wanted[vertex]} for {vertex[-4:]}: {allowed} were before",
+                f"{what} has {wanted[vertex]} for {vertex[-4:]}: {allowed} was before",
             )
         if (wanted.reason or "").startswith(ROLLED_BACK):
             self._oracles.count("rolled back")
@@ -143,27 +143,29 @@ class Deadlines:
             self._oracles.count(f"a wait for {on_timeout} is over")
             what = f"job {job_id[-2:]}: {vertex[-4:]} waits no longer for the deadline of version {version}"
             self._oracles.check(
-                self._may_end(state, before, vertex, on_timeout),
+                self._may_end(state, before, vertex, on_timeout, ledger.former[version][vertex]),
                 "deadlines",
                 f"{what}, and nothing came of it",
             )
         self._nothing_is_begun(job_id, before, state)
 
     @staticmethod
-    def _may_end(state: JobState, before: JobState, vertex: str, on_timeout: OnTimeout) -> bool:
-        """Whether a wait may end without that its bounds were replaced: what they ask for is on its way, or the job is
-        over. With COMMIT it may always, at its time."""
-        if on_timeout is OnTimeout.COMMIT or state.phase.kind in _OVER:
+    def _may_end(
+        state: JobState, before: JobState, vertex: str, on_timeout: OnTimeout, former: Bounds
+    ) -> bool:
+        """Whether a wait may end without that its bounds were replaced: what they ask for is on its way or in force, or
+        was tried and taken back, or the job is over. With COMMIT it may always, at its time."""
+        if on_timeout is OnTimeout.COMMIT or state.phase.kind in _OVER or state.taken_back is not None:
             return True
-        if state.requirements.version == before.requirements.version:
+        if (state.plan_version, state.num_rescales) > (before.plan_version, before.num_rescales):
             # Of several steps in one commit only the last one is seen.
-            return (state.plan_version, state.num_rescales) > (before.plan_version, before.num_rescales)
-        bounds = goal_of(state)
-        most, cap = most_slots(state.graph, bounds), state.share.cap
-        wish = parallelism(state.graph, bounds, most if cap is None else min(most, cap))
+            return True
+        graph, asked = _asked(state, [])
+        own = bounds_now(state.graph, _with(state.requirements, {vertex: former}), None, state.policy)
+        least, most = _what_it_needs(state, graph, asked, vertex, own[vertex]), asked[vertex].upper
         plans = [getattr(state.phase, "target", None), getattr(state.phase, "plan", None), state.last_plan]
         ways = [dict(one if isinstance(one, tuple) else one.parallelism) for one in plans if one is not None]
-        return wish is None or any(one[vertex] == wish[vertex] for one in ways)
+        return any(least <= one[vertex] <= most for one in ways)
 
     def _nothing_is_begun(self, job_id: str, before: JobState, state: JobState) -> None:
         """Before all slots are there no plan is made by bounds that wait."""
@@ -175,7 +177,7 @@ class Deadlines:
             # By the former bounds it could not run.
             return
         for vertex, version in ledger.waiting.items():
-            limit = max(held[vertex].upper, *[own.upper for own in ledger.former[version][vertex]])
+            limit = max(held[vertex].upper, ledger.former[version][vertex].upper)
             self._oracles.check(
                 dict(plan.parallelism)[vertex] <= limit,
                 "deadlines",
@@ -185,34 +187,103 @@ class Deadlines:
     # -- what holds
 
     def holding(self, state: JobState) -> Holds | None:
-        """The bounds that hold while others wait, by what the job says of them; None if none wait."""
-        waiting = [one for one in state.pending if one.deadline is not None]
-        if not waiting or state.taken_back is not None:
-            return None
-        former = {vertex: bounds for one in waiting for vertex, bounds in one.former}
-        bounds = tuple((vertex, former.get(vertex, own)) for vertex, own in state.requirements)
-        return bounds_now(state.graph, replace(state.requirements, bounds=bounds), None, state.policy)
+        """The bounds that hold while all that may wait for a deadline do, by what the job says of them; None if none
+        may."""
+        waiting = _waiting(state)
+        return bounds_while(state, waiting) if waiting else None
 
     def least(self, state: JobState, goal: Holds) -> int:
         """The slots that the job cannot do without: those of either bounds will do."""
         least, held = least_slots(state.graph, goal), self.holding(state)
         return least if held is None else min(least, least_slots(state.graph, held))
 
-    def allowed(self, state: JobState, goal: Holds, slots: int, usable: int) -> dict[str, int] | None:
+    def allowed(self, state: JobState, slots: int, usable: int) -> dict[str, int] | None:
         """The parallelism that so many slots allow, of which so many may be used."""
-        held = self.holding(state)
-        if held is None:
-            return parallelism(state.graph, goal, slots)
-        wanted, cap = state.declared_slots, state.share.cap
-        if cap is not None:
-            wanted = min(wanted, max(cap, least_slots(state.graph, goal)))
-        least, former = least_slots(state.graph, goal), least_slots(state.graph, held)
-        if usable >= wanted or least <= usable < former:
-            return parallelism(state.graph, goal, slots)
-        return parallelism(state.graph, held, slots)
+        left = list(_waiting(state))
+        for one in _waiting(state):
+            if _all_have(state, fewer := [other for other in left if other is not one], usable):
+                left = fewer
+        least, former = least_slots(*_asked(state, [])), least_slots(state.graph, bounds_while(state, left))
+        if least <= usable < former:
+            left = []
+        return parallelism(state.graph, bounds_while(state, left), slots)
 
 
 def goal_of(state: JobState) -> Holds:
     """What the job goes for: what was declared, within its policy, but for what was taken back."""
     back = None if state.taken_back is None else dict(state.taken_back.good)
     return bounds_now(state.graph, state.requirements, back, state.policy)
+
+
+def bounds_while(state: JobState, waiting: Sequence[Pending], graph: JobGraph | None = None) -> Holds:
+    """What the job goes for while the changes ``waiting`` wait: the bounds before them, and what was taken back then,
+    but for the vertices of changes that wait no longer. ``graph``: with other state partitions."""
+    kept = [one.taken_back.good for one in waiting if one.taken_back is not None]
+    counting = {vertex for one in state.pending if one not in waiting for vertex in one.vertices}
+    back = {vertex: count for vertex, count in kept[0] if vertex not in counting} if kept else None
+    if state.taken_back is not None:
+        back = dict(state.taken_back.good)
+    return bounds_now(graph or state.graph, _before(state, waiting), back, state.policy)
+
+
+def _waiting(state: JobState) -> Sequence[Pending]:
+    if state.taken_back is not None:
+        return ()
+    return [one for one in state.pending if one.deadline is not None]
+
+
+def _with(requirements: Requirements, bounds: Holds) -> Requirements:
+    return replace(requirements, bounds=tuple((one, bounds.get(one, own)) for one, own in requirements))
+
+
+def _before(state: JobState, waiting: Sequence[Pending]) -> Requirements:
+    former = {vertex: bounds for one in waiting for vertex, bounds in one.former}
+    numbers = [pair for pair in state.requirements.state_partitions if pair[0] not in former]
+    numbers += [pair for one in waiting for pair in one.former_partitions]
+    return replace(_with(state.requirements, former), state_partitions=tuple(numbers))
+
+
+def _asked(state: JobState, waiting: Sequence[Pending]) -> tuple[JobGraph, Holds]:
+    """What the job asks for while ``waiting`` wait, with the state partitions that are asked for: for each vertex with
+    state at least as many as its upper bound. Not while a redistribution is under way or given up, nor while all wait
+    that may."""
+    graph, refused = state.graph, state.repartition_refused
+    given_up = refused is not None and refused.requirements_uuid == state.requirements.uuid
+    all_wait = bool(waiting) and len(waiting) == len(_waiting(state))
+    if state.repartition is None and not given_up and not all_wait:
+        wanted = _before(state, waiting)
+        upper = {one: own.upper for one, own in declared_within(graph, wanted, state.policy).items()}
+        number = dict(wanted.state_partitions)
+        vertices = [
+            replace(one, max_parallelism=max(number.get(one.id, one.max_parallelism), upper[one.id]))
+            if one.stateful
+            else one
+            for one in graph.vertices
+        ]
+        graph = replace(graph, vertices=tuple(vertices))
+    return graph, bounds_while(state, waiting, graph)
+
+
+def _what_it_needs(state: JobState, graph: JobGraph, asked: Holds, vertex: str, former: Bounds) -> int:
+    """The least parallelism of a vertex that has what is asked of it: the bound that was raised, the upper one before
+    the lower one, as far as the cap allows it."""
+    now, cap = asked[vertex], state.share.cap
+    raised = [high for high, low in ((now.upper, former.upper), (now.lower, former.lower)) if high > low]
+    if not raised:
+        return 1
+    most = most_slots(graph, asked)
+    full = parallelism(graph, asked, most if cap is None else min(most, max(cap, least_slots(graph, asked))))
+    assert full is not None
+    return min(raised[0], full[vertex])
+
+
+def _all_have(state: JobState, left: Sequence[Pending], usable: int) -> bool:
+    """Whether the slots are enough for each change but those of ``left``."""
+    graph, asked = _asked(state, left)
+    now, former = parallelism(graph, asked, usable), bounds_while(state, _waiting(state))
+    return now is not None and all(
+        now[vertex] >= _what_it_needs(state, graph, asked, vertex, former[vertex])
+        for one in _waiting(state)
+        if one not in left
+        for vertex in one.vertices
+    )

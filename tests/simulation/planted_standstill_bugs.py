@@ -45,7 +45,7 @@ def deadline_missed() -> contextlib.AbstractContextManager[None]:
 
 def not_held() -> contextlib.AbstractContextManager[None]:
     """Bounds with a deadline are brought into force as slots come."""
-    return instead(hold, "held_back", lambda _state: None)
+    return instead(hold, "held", lambda _state: ())
 
 
 def rolled_back_too_far() -> contextlib.AbstractContextManager[None]:

@@ -146,12 +146,13 @@ def bounds_now(
     """Between what each vertex may run.
 
     Never above the partitions of its state. Once a rescale was taken back, at no more than what is ``back_in_force``,
-    which may be below the lower bound, and above the upper one, but not above the ceiling of ``policy``.
+    as far as that names a vertex; which may be below the lower bound, and above the upper one, but not above the
+    ceiling of ``policy``.
     """
     found, counting = {}, declared_within(graph, requirements, policy)
     for vertex in graph.vertices:
         declared = counting[vertex.id]
-        most = declared.upper if back_in_force is None else back_in_force[vertex.id]
+        most = (back_in_force or {}).get(vertex.id, declared.upper)
         most = min(most, vertex.max_parallelism, limits_of(policy, vertex.id).ceiling or most)
         found[vertex.id] = Bounds(min(declared.lower, most), most)
     return found

@@ -93,11 +93,8 @@ class Words:
             f"{said.sentences}",
         )
         if state.graph.type is JobType.STREAMING:
-            taken = state.taken_back
-            back = None if taken is None else dict(taken.good)
-            goal = bounds_now(state.graph, state.requirements, back, state.policy)
             held, usable = len(state.slots), state.usable_slots
-            allowed = self._oracles.deadlines.allowed(state, goal, held, usable)
+            allowed = self._oracles.deadlines.allowed(state, held, usable)
             self._oracles.check(
                 said.attainable == allowed,
                 "slots",

@@ -122,7 +122,7 @@ def _pending(state: JobState) -> list[schema.PendingExplained]:
             on_timeout=one.deadline.on_timeout,
         )
         for one in state.pending
-        if one.deadline is not None
+        if one.deadline is not None and not one.begun
     ]
 
 

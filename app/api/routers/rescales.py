@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse, model_bytes, next_page
-from app.api.dependencies import Job, JobNow, Plane, Principal, etag
+from app.api.dependencies import Declared, Job, JobNow, Plane, etag
 from app.api.openapi import answered
-from app.api.parameters import PAGE, After, JobId, Limit, Reason, RescaleUuid
+from app.api.parameters import PAGE, After, Limit, RescaleUuid
 from app.api.record_cache import AnswerCache, Rendered
 from app.api.render import rescales as render
 from app.api.routes import Operation
@@ -21,6 +21,7 @@ from app.api.schema.base import Empty
 from app.api.schema.rescales import LatestRescales, Rescale, RescalesConfig, RescalesOverview, RescalesSummary
 from app.model.rescale import Measured, RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import JobState
+from app.worker.requests.rescale_cancellation import RescaleCancellation
 from app.worker.views import JobView
 
 router = APIRouter(prefix="/jobs/{jobid}/rescales", tags=["rescales"], route_class=Operation)
@@ -127,23 +128,30 @@ async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, 
     responses=answered(
         headers={"ETag": "The version of the requirements now in force."},
         refused={
-            409: "Rescale 7 of job ... cannot be canceled any more: it is being carried out. To change ..."
+            409: "Rescale 7 of job ... cannot be canceled any more: it is being carried out. To change ...",
+            412: "If-Match names version 2, but the requirements are at version 3: read them again and ...",
         },
     ),
 )
 async def cancel_rescale(
     rescaleuuid: RescaleUuid,
     response: Response,
-    jobid: JobId,
+    job: Job,
     plane: Plane,
-    principal: Principal,
-    reason: Reason = None,
+    declared: Declared,
 ) -> Empty:
     """Cancel a rescale that waits
 
     The former bounds come back for the vertices that the request had changed. Refused with 409 if a plan was made for
-    the rescale, or if it has ended.
+    the rescale, or if nothing of it waits any more. If-Match is the version of the requirements.
     """
-    result = await plane.cancel_rescale(jobid, rescaleuuid, requested_by=principal, reason=reason or None)
+    asked = RescaleCancellation(
+        rescaleuuid,
+        if_match=declared.version(job.state.requirements.version, "The requirements are"),
+        requested_by=declared.requested_by,
+        reason=declared.reason,
+        idempotency_key=declared.idempotency_key,
+    )
+    result = await plane.cancel_rescale(job.state.job_id, asked)
     response.headers["ETag"] = etag(result.version)
     return Empty()

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.model.requirements import OnTimeout
-from app.scheduler.adaptive import executing, pending, rescaling, slot_declaration, starting, timeline
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive import (
+    executing,
+    hold,
+    pending,
+    rescaling,
+    slot_declaration,
+    starting,
+    timeline,
+)
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.pending_state import Pending
-from app.scheduler.adaptive.state import Executing, Rescaling, WaitingForResources
+from app.scheduler.adaptive.state import Executing, JobState, Rescaling, WaitingForResources
 
 Update = Callable[[Draft, RequirementsUpdated], None]
 """Takes other bounds over, in whatever phase the job is."""
@@ -19,27 +28,35 @@ def due(draft: Draft, update: Update) -> None:
     """Do what was asked for in case of a timeout."""
     for version in [one.version for one in draft.state.pending]:
         one = next((other for other in draft.state.pending if other.version == version), None)
-        if one is None or one.deadline is None or one.deadline.at_ms > draft.now_ms:
+        if one is None or one.deadline is None or one.begun or one.deadline.at_ms > draft.now_ms:
             continue
+        why = _why(draft.state, one)
         if one.deadline.on_timeout is OnTimeout.ROLLBACK:
-            why = f"Not all slots had come by the deadline: {_slots(draft)}."
             reason = f"The deadline of version {one.version} passed."
-            update(draft, pending.undoing(draft.state, one, one.requested_by, why, reason))
+            update(draft, pending.undoing(draft.state, one, one.requested_by, f"{why}.", reason))
         else:
-            _commit(draft, one)
+            _commit(draft, one, why)
 
 
-def _commit(draft: Draft, one: Pending) -> None:
-    """The bounds count from now on, whatever the slots."""
-    had = _slots(draft)
+def _commit(draft: Draft, one: Pending, why: str) -> None:
+    """The bounds count from now on, whatever the slots. The record of it is by whoever has declared them."""
     pending.drop(draft, one)
-    minimal, usable = draft.demand.minimal, draft.state.usable_slots
+    state, minimal = draft.state, draft.demand.minimal
     then = (
         "the bounds are brought into force as far as they allow"
-        if usable >= minimal
+        if state.usable_slots >= minimal
         else f"the lower bounds need {minimal}, so the job is left as it is, and the bounds stay declared"
     )
-    timeline.note(draft, f"Not all slots had come by the deadline: {had}; {then}.")
+    if state.taken_back is not None:
+        then = "they stay declared, and what was taken back is not tried again by them"
+    message, record = f"{why}; {then}.", state.timeline.open
+    if record is not None and record.number == one.record and not timeline.has_plan(record):
+        timeline.note(draft, message)
+    elif record is not None and record.cause.is_asked and not timeline.leave_record_in_force(draft):
+        timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+    else:
+        timeline.overtake_record(draft, f"The bounds of version {one.version} count from now on.")
+        timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message, asked=one)
     slot_declaration.declare(draft)
     phase = draft.state.phase
     if isinstance(phase, Executing):
@@ -50,6 +67,9 @@ def _commit(draft: Draft, one: Pending) -> None:
         rescaling.retarget(draft)
 
 
-def _slots(draft: Draft) -> str:
-    state = draft.state
-    return f"{state.wanted_slots} are wanted, and {state.usable_slots} can be used"
+def _why(state: JobState, one: Pending) -> str:
+    """Why ``one`` has not begun, without a full stop."""
+    usable, needed = state.usable_slots, hold.slots_needed(state, one)
+    if usable < needed:
+        return f"Not all slots had come by the deadline: {needed} are wanted, and {usable} can be used"
+    return f"The rescale had not begun by the deadline, although {usable} slots can be used"

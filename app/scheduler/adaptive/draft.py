@@ -9,7 +9,6 @@ import operator
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
-from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord, StateSpan
 from app.model.status import JobStatus
 from app.scheduler.adaptive import hold
@@ -17,7 +16,6 @@ from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Finished, JobState, Phase, Timeline, Timer
-from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import Demand
 
 P = TypeVar("P", bound=Phase)
@@ -76,12 +74,6 @@ class InvalidTransition(Exception):
         self.event = event
 
 
-def goal_graph(state: JobState) -> JobGraph:
-    """``state.graph`` with the state partitions that decisions are made for. Bounds that wait for their deadline are no
-    reason to redistribute anything."""
-    return state.graph if hold.held_back(state) is not None else hold.asked_graph(state)
-
-
 class Draft:
     """One step in the making. ``trigger`` is the event kind, and `ENTRY` once a phase was entered in this step.
 
@@ -118,7 +110,7 @@ class Draft:
 
     @property
     def demand(self) -> Demand:
-        """What the job goes for: what its bounds ask for, but for what was taken back or waits for a deadline."""
+        """`hold.demand` of the state."""
         state = self.state
         basis: tuple[object, ...] = (
             *(state.graph, state.requirements, state.policy, state.taken_back, state.pending),
@@ -127,14 +119,14 @@ class Draft:
             refused, share = state.repartition_refused, state.share
             basis += (state.slots, state.allowed, share, state.repartition, refused)
         if self._demand is None or not _are_same(self._basis, basis):
-            self._demand = hold.held_back(state) or Demand.of(state.graph, effective(state))
+            self._demand = hold.demand(state)
             self._basis = basis
         return self._demand
 
     @property
     def goal(self) -> Demand:
         """The same once the state has the partitions that are asked for."""
-        demand, graph = self.demand, goal_graph(self.state)
+        demand, graph = self.demand, hold.goal_graph(self.state)
         return demand if graph is self.state.graph else Demand.of(graph, demand.requirements)
 
     @property

@@ -15,7 +15,7 @@ from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.pending_state import Pending
-from app.scheduler.adaptive.state import Pace
+from app.scheduler.adaptive.rollback_state import Pace
 from app.scheduler.adaptive.version_state import JobVersion
 
 

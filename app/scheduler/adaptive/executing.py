@@ -136,10 +136,7 @@ def review_bounds(draft: Draft) -> None:
 def _waits_for_deadline(state: JobState) -> bool:
     """Whether the open record is of bounds that wait for their slots until a deadline."""
     record = state.timeline.open
-    own = record is not None and any(
-        one.deadline is not None and one.record == record.number for one in state.pending
-    )
-    return own and hold.held_back(state) is not None
+    return record is not None and any(one.record == record.number for one in hold.held(state))
 
 
 def _await_resources(draft: Draft) -> None:

@@ -1,13 +1,18 @@
 """By which bounds a job decides while other ones wait for their deadline (ADR 46).
 
-Bounds that were declared with a deadline are brought into force when all the slots are there that they ask for. Until
-then, and until the deadline, the former bounds of their vertices hold. But a job that could not run by the former
-bounds, and can by the new ones, does not wait for them.
+A change of bounds with a deadline counts as soon as the slots that the job may use are enough for it: each vertex can
+have the tasks of the upper bound that it raises, or of the lower bound if it raises only that. What it lowers waits
+for nothing, and vertices that it leaves alone may be short of slots. Changes are asked one after another, the oldest
+first: a later one counts only if those before it still have their slots.
+
+Until then, and until the deadline, the former bounds of its vertices hold, and so does what had been taken back by
+then. But a job that could not run by the former bounds, and can by the new ones, does not wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
 
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Requirements
@@ -16,8 +21,36 @@ from app.model.state_partitions import wanted_graph
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.trial import effective
+from app.scheduler.adaptive.trial import at_most, effective
 from app.scheduler.slots import Demand
+
+
+def held(state: JobState) -> tuple[Pending, ...]:
+    """The changes that wait for their slots."""
+    waiting = tuple(one for one in state.pending if one.deadline is not None)
+    # What was taken back is below all bounds.
+    if not waiting or state.taken_back is not None:
+        return ()
+    kept = waiting
+    for one in waiting:
+        tried = _without(kept, one)
+        if _have_come(state, waiting, tried):
+            kept = tried
+    usable = state.usable_slots
+    only_by_the_new = bool(kept) and asked(state).minimal <= usable < _demand(state, kept).minimal
+    return () if only_by_the_new else kept
+
+
+def demand(state: JobState) -> Demand:
+    """What the job goes for, with the state partitions that it has: what its bounds ask for, but for what was taken
+    back or waits for a deadline."""
+    return _demand(state, held(state))
+
+
+def goal_graph(state: JobState) -> JobGraph:
+    """``state.graph`` with the state partitions that decisions are made for. Bounds that wait for their deadline are no
+    reason to redistribute anything."""
+    return _graph(state, held(state))
 
 
 def asked_graph(state: JobState) -> JobGraph:
@@ -26,31 +59,12 @@ def asked_graph(state: JobState) -> JobGraph:
     ``state.graph`` itself if it has them, if a redistribution has been begun (one after the other), and if one was
     given up under these requirements.
     """
-    refused = state.repartition_refused
-    if state.repartition is not None or (
-        refused is not None and refused.requirements_uuid == state.requirements.uuid
-    ):
-        return state.graph
-    return wanted_graph(state.graph, state.bounds)
+    return _graph(state, ())
 
 
 def asked(state: JobState) -> Demand:
     """What the job asks for, whatever holds until a deadline: its requirements but for what was taken back."""
-    return Demand.of(asked_graph(state), effective(state))
-
-
-def held_back(state: JobState) -> Demand | None:
-    """What the job goes for because other bounds wait for their deadline; None if none does, or waits no longer."""
-    waiting = [one for one in state.pending if one.deadline is not None]
-    # What was taken back is below all bounds.
-    if not waiting or state.taken_back is not None:
-        return None
-    wish, cap, usable = asked(state), state.share.cap, state.usable_slots
-    wanted = wish.desired if cap is None else min(wish.desired, max(cap, wish.minimal))
-    if usable >= wanted:
-        return None
-    former = _of_former(state, waiting)
-    return None if wish.minimal <= usable < former.minimal else former
+    return _goal(state, ())
 
 
 def least_slots(state: JobState) -> int:
@@ -59,22 +73,111 @@ def least_slots(state: JobState) -> int:
     waiting = [one for one in state.pending if one.deadline is not None]
     if not waiting or state.taken_back is not None:
         return least
-    return min(least, _of_former(state, waiting).minimal)
+    return min(least, _demand(state, waiting).minimal)
 
 
 def in_effect(state: JobState) -> Requirements:
     """The requirements that decisions are made with."""
-    held = held_back(state)
-    return effective(state) if held is None else held.requirements
-
-
-def _of_former(state: JobState, waiting: Iterable[Pending]) -> Demand:
-    former = without(state.requirements, waiting)
-    return Demand.of(state.graph, within(state.policy, state.graph, former))
+    return _bounds(state, held(state))
 
 
 def without(requirements: Requirements, changes: Iterable[Pending]) -> Requirements:
-    """``requirements`` with the bounds before ``changes``."""
+    """``requirements`` with the bounds and the numbers of state partitions before ``changes``."""
     former = {vertex: bounds for change in changes for vertex, bounds in change.former}
     bounds = tuple((vertex, former.get(vertex, own)) for vertex, own in requirements.bounds)
-    return evolve(requirements, bounds=bounds)
+    others = [pair for pair in requirements.state_partitions if pair[0] not in former]
+    before = [pair for change in changes for pair in change.former_partitions]
+    return evolve(requirements, bounds=bounds, state_partitions=(*others, *before))
+
+
+def is_met(state: JobState, change: Pending, parallelism: Mapping[str, int]) -> bool:
+    """Whether a job that runs at ``parallelism`` has what ``change`` asks for."""
+    goal = _goal(state, _without(held(state), change))
+    least = _targets(state, change, goal)
+    return all(
+        least.get(vertex, 0) <= parallelism[vertex] <= goal.bounds[vertex].upper for vertex in change.vertices
+    )
+
+
+def slots_needed(state: JobState, change: Pending) -> int:
+    """With how many slots ``change`` has what it asks for, if whatever else waits goes on waiting."""
+    goal = _goal(state, _without(held(state), change))
+    least = _targets(state, change, goal)
+    counts = range(goal.minimal, _most_slots(state, goal))
+    return counts.start + bisect_left(counts, True, key=lambda count: _suffices(goal, count, least))
+
+
+def _have_come(state: JobState, waiting: Collection[Pending], kept: Collection[Pending]) -> bool:
+    """Whether the slots are enough for each of ``waiting`` but for those of ``kept``."""
+    goal = _goal(state, kept)
+    return all(
+        _suffices(goal, state.usable_slots, _targets(state, one, goal)) for one in waiting if one not in kept
+    )
+
+
+def _suffices(goal: Demand, slots: int, least: Mapping[str, int]) -> bool:
+    now = goal.parallelism(slots)
+    return now is not None and all(now[vertex] >= count for vertex, count in least.items())
+
+
+def _targets(state: JobState, change: Pending, goal: Demand) -> dict[str, int]:
+    """The parallelism that ``change`` has to lead to, of each vertex of which it raises a bound. ``goal``: what the job
+    goes for once it counts."""
+    former = _demand(state, [one for one in state.pending if one.deadline is not None]).bounds
+    most = goal.parallelism(_most_slots(state, goal))
+    assert most is not None
+    found = {}
+    for vertex in change.vertices:
+        now, before = goal.bounds[vertex], former[vertex]
+        if now.upper > before.upper or now.lower > before.lower:
+            found[vertex] = min(now.upper if now.upper > before.upper else now.lower, most[vertex])
+    return found
+
+
+def _most_slots(state: JobState, goal: Demand) -> int:
+    """The slots of the upper bounds, as far as the cap allows them."""
+    cap = state.share.cap
+    return goal.desired if cap is None else min(goal.desired, max(cap, goal.minimal))
+
+
+def _without(kept: Iterable[Pending], change: Pending) -> tuple[Pending, ...]:
+    return tuple(one for one in kept if one.version != change.version)
+
+
+def _bounds(state: JobState, kept: Collection[Pending]) -> Requirements:
+    """The requirements that count while ``kept`` wait."""
+    if not kept:
+        return effective(state)
+    bounds = _declared(state, kept)
+    taken = next((one.taken_back for one in kept if one.taken_back is not None), None)
+    if taken is None:
+        return bounds
+    count = {vertex for one in state.pending if one not in kept for vertex in one.vertices}
+    good = {vertex: own for vertex, own in taken.good if vertex not in count}
+    return at_most(state.policy, bounds, good)
+
+
+def _declared(state: JobState, kept: Collection[Pending]) -> Requirements:
+    """What was declared but for ``kept``, within the scaling policy."""
+    return within(state.policy, state.graph, without(state.requirements, kept))
+
+
+def _demand(state: JobState, kept: Collection[Pending]) -> Demand:
+    """What the job goes for while ``kept`` wait, with the state partitions that it has."""
+    return Demand.of(state.graph, _bounds(state, kept))
+
+
+def _goal(state: JobState, kept: Collection[Pending]) -> Demand:
+    """What the job goes for while ``kept`` wait."""
+    return Demand.of(_graph(state, kept), _bounds(state, kept))
+
+
+def _graph(state: JobState, kept: Collection[Pending]) -> JobGraph:
+    refused = state.repartition_refused
+    if state.repartition is not None or (
+        refused is not None and refused.requirements_uuid == state.requirements.uuid
+    ):
+        return state.graph
+    if kept and len(kept) == sum(one.deadline is not None for one in state.pending):
+        return state.graph
+    return wanted_graph(state.graph, _declared(state, kept))

@@ -99,8 +99,8 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
             NoChangeReason.TAKEN_BACK,
             f"{what} was taken back, and is not tried again unless that is asked for.",
         )
-    if hold.held_back(state) is not None:
-        wanted, usable = state.wanted_slots, state.usable_slots
+    if kept := hold.held(state):
+        wanted, usable = min(hold.slots_needed(state, one) for one in kept), state.usable_slots
         sentence = f"{wanted} slots are waited for until the deadline, and {usable} can be used."
         return NoChangeReason.DEADLINE, sentence
     if state.usable_slots < state.wanted_slots:

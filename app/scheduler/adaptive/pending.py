@@ -1,11 +1,13 @@
-"""Bounds that were declared and are not on their way yet: they can be taken back, and may have a deadline (ADR 46).
+"""Bounds that were declared and are not in force yet: they can be taken back, and may have a deadline (ADR 46).
 
-* Those with a deadline are brought into force when all the slots are there that they ask for; until then the former
-  bounds hold (`hold`). At the deadline they are brought into force as far as the slots allow, or the former ones come
-  back (`deadline`). The deadline limits the wait: a change that is on its way by then goes on.
+* Those with a deadline are brought into force when the slots are there that they need; until then the former bounds
+  hold (`hold`). At the deadline they are brought into force as far as the slots allow, or the former ones come back
+  (`deadline`). The deadline limits the wait: a change that is on its way by then goes on. A job that is restarted for
+  it and finds too few slots goes back to the wait.
 * Those without are on their way as soon as a plan is made for them.
 * Each counts for the vertices whose bounds it changed. Later bounds of other vertices leave it alone; later bounds of
   one of its vertices take its place there. If those are taken back, what comes back is what was before both.
+* What was taken back by its trial (`trial`) before the change comes back with the former bounds.
 """
 
 from __future__ import annotations
@@ -13,14 +15,26 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.ids import derive_id
-from app.model.requirements import Requirements
+from app.model.jobgraph import JobGraph
+from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
+from app.model.rescale import TerminatedReason, TriggerCause
 from app.scheduler.adaptive import hold, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending_state import Pending
-from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState, Restarting
-from app.scheduler.adaptive.trial import coming_plan, effective
+from app.scheduler.adaptive.rollback_state import TakenBack
+from app.scheduler.adaptive.state import (
+    Canceling,
+    Created,
+    CreatingExecutionGraph,
+    Executing,
+    Failing,
+    Finished,
+    JobState,
+    Restarting,
+)
+from app.scheduler.adaptive.trial import coming_plan, last_taken_back
 from app.scheduler.adaptive.version_state import BoundsOfVertices
 from app.scheduler.adaptive.words import seconds
 
@@ -33,11 +47,14 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
     Sentences about what becomes of deadlines."""
     state, kept, told = draft.state, [], []
     changed = _changed(state.requirements, event.requirements)
+    undone = None if event.undoes is None else event.undoes.version
     for one in state.pending:
+        if one.version == undone:
+            continue
         former = tuple(pair for pair in one.former if pair[0] not in changed)
         if former:
             kept.append(evolve(one, former=former))
-        if one.deadline is None or (event.undoes is not None and event.undoes.version == one.version):
+        if one.deadline is None or one.begun:
             continue
         left = seconds(max(0, one.deadline.at_ms - draft.now_ms))
         if former:
@@ -57,16 +74,18 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
 
 def before(state: JobState) -> Requirements:
     """What comes back if other bounds are declared now and then taken back: what holds, not what never did."""
-    waiting = [one for one in state.pending if one.deadline is not None]
-    holds = state.requirements if state.taken_back is None else effective(state)
-    was = hold.without(holds, waiting)
-    kept = [pair for pair in was.state_partitions if not any(pair[0] in one.vertices for one in waiting)]
-    return evolve(was, state_partitions=(*kept, *[pair for one in waiting for pair in one.former_partitions]))
+    return hold.without(state.requirements, [one for one in state.pending if one.deadline is not None])
 
 
-def begin(draft: Draft, declared: Requirements, was: Requirements, event: RequirementsUpdated) -> None:
+def begin(
+    draft: Draft,
+    declared: Requirements,
+    was: Requirements,
+    event: RequirementsUpdated,
+    lifted: TakenBack | None = None,
+) -> None:
     """The bounds of ``event`` were taken over in the place of ``declared``, and their record is open, if any. ``was``:
-    what `before` said."""
+    what `before` said. ``lifted``: what had been taken back, and may be tried again by these bounds."""
     state, record = draft.state, draft.state.timeline.open
     if event.undoes is not None:
         return
@@ -82,24 +101,44 @@ def begin(draft: Draft, declared: Requirements, was: Requirements, event: Requir
         deadline=event.deadline,
         requested_by=state.requirements.requested_by,
         reason=state.requirements.reason,
+        taken_back=lifted,
     )
     draft.set(pending=(*state.pending, one))
+
+
+def slots_with_deadline(state: JobState, wanted: Requirements, on_timeout: OnTimeout) -> int:
+    """With how many slots ``wanted`` would count before their deadline, if they were declared with one."""
+    was = before(state)
+    changed = _changed(was, wanted)
+    former = tuple(pair for pair in was.bounds if pair[0] in changed)
+    one = Pending(wanted.version, 0, 0, former, deadline=Deadline(0, on_timeout))
+    others = [other for other in state.pending if not other.vertices & changed]
+    return hold.slots_needed(evolve(state, requirements=wanted, pending=(*others, one), taken_back=None), one)
+
+
+def restore(draft: Draft, taken: TakenBack | None) -> None:
+    """Other bounds were taken over that are no reason to try again what was ``taken`` back: it holds on, with bounds
+    that wait for their deadline if there are any."""
+    if taken is None or last_taken_back(draft.state) is not None:
+        return
+    heir = next((one for one in draft.state.pending if one.deadline is not None), None)
+    if heir is None:
+        draft.set(taken_back=taken, watch=None)
+    else:
+        _replace(draft, heir, evolve(heir, taken_back=taken))
 
 
 def undoing(
     state: JobState, one: Pending, requested_by: str | None, why: str, reason: str | None = None
 ) -> RequirementsUpdated:
     """The update that brings the bounds before ``one`` back. ``why``: a sentence. ``reason``: for the requirements."""
-    now = state.requirements
-    version = now.version + 1
-    others = tuple(pair for pair in now.state_partitions if pair[0] not in one.vertices)
+    version = state.requirements.version + 1
     back = evolve(
-        hold.without(now, [one]),
+        hold.without(state.requirements, [one]),
         uuid=derive_id(state.job_id, "requirements", version),
         version=version,
         requested_by=requested_by,
         reason=reason or why,
-        state_partitions=(*others, *one.former_partitions),
     )
     return RequirementsUpdated(back, undoes=one, why=why)
 
@@ -108,50 +147,64 @@ def drop(draft: Draft, *gone: Pending) -> None:
     draft.set(pending=tuple(one for one in draft.state.pending if one not in gone))
 
 
-def carry_over(draft: Draft, names: frozenset[str], carried: BoundsOfVertices) -> None:
-    """Another version of the job comes into force, with the vertices ``names`` and the bounds ``carried``."""
+def carry_over(draft: Draft, graph: JobGraph, carried: BoundsOfVertices) -> None:
+    """Another version of the job comes into force, with ``graph`` and the bounds ``carried``."""
     state, kept, now = draft.state, [], dict(carried)
     for one in state.pending:
-        former = tuple(
-            pair
-            for pair in one.former
-            if pair[0] in names and now[pair[0]] == state.requirements[pair[0]] and pair[1] != now[pair[0]]
-        )
+        former = []
+        for vertex, own in one.former:
+            if vertex not in graph.by_id or now[vertex] != state.requirements[vertex]:
+                continue
+            most = graph.by_id[vertex].max_parallelism
+            bounds = Bounds(min(own.lower, most), min(own.upper, most))
+            if bounds != now[vertex]:
+                former.append((vertex, bounds))
         if former and one.deadline is not None:
-            kept.append(evolve(one, former=former, former_partitions=()))
+            kept.append(evolve(one, former=tuple(former), former_partitions=(), begun=False, taken_back=None))
     if state.pending:
         draft.set(pending=tuple(kept))
 
 
-def settle(draft: Draft) -> None:
-    """Forget what is on its way or over, and bring the timer in line with what is left."""
+def settle(draft: Draft, before: JobState) -> None:
+    """Forget what is on its way or over, and bring the timer in line with what is left. ``before``: at the beginning of
+    the step."""
     state = draft.state
     gone = [one for one in state.pending if _is_over(state, one)]
     if gone:
         drop(draft, *gone)
         if not isinstance(state.phase, _ENDS):
             slot_declaration.declare(draft)
+            _tell_of_nothing_done(draft, before, gone)
+    for one in draft.state.pending:
+        begun = one.deadline is not None and _is_begun(draft.state, one)
+        if begun != one.begun:
+            _replace(draft, one, evolve(one, begun=begun))
     # Created is left at once.
     waits = not isinstance(draft.state.phase, (Created, *_ENDS))
-    due = [one.deadline.at_ms for one in draft.state.pending if one.deadline is not None]
-    draft.keep(DEADLINE_TIMER, min(due) if due and waits else None)
+    draft.keep(DEADLINE_TIMER, due_ms(draft.state) if waits else None)
+
+
+def due_ms(state: JobState) -> int | None:
+    """The next deadline of what still waits."""
+    due = [one.deadline.at_ms for one in state.pending if one.deadline is not None and not one.begun]
+    return min(due, default=None)
 
 
 def in_words(state: JobState, now_ms: int) -> list[str]:
     """A sentence for each deadline that runs."""
     found = []
     for one in state.pending:
-        if one.deadline is None:
+        if one.deadline is None or one.begun:
             continue
         who = f" by {one.requested_by}" if one.requested_by else ""
-        wish = hold.asked(state).desired
         then = {
             "COMMIT": "they are brought into force as far as the slots allow",
             "ROLLBACK": "the former ones come back",
         }[one.deadline.on_timeout]
         found.append(
             f"The bounds of {_named(state, one.former)} that were declared{who} as version {one.version} wait until "
-            f"the job may use {wish} slots; in {seconds(max(0, one.deadline.at_ms - now_ms))} {then}."
+            f"the job may use {hold.slots_needed(state, one)} slots; in "
+            f"{seconds(max(0, one.deadline.at_ms - now_ms))} {then}."
         )
     return found
 
@@ -161,21 +214,55 @@ def _is_over(state: JobState, one: Pending) -> bool:
     phase = state.phase
     if isinstance(phase, _ENDS):
         return True
-    restarted_for = phase.target if isinstance(phase, Restarting) else None
     if one.deadline is None:
         record = state.timeline.open
-        own = record is not None and record.number == one.record
-        return not own or timeline.has_plan(record) or restarted_for is not None
-    if state.taken_back is not None or hold.held_back(state) is not None:
+        restarted = isinstance(phase, Restarting) and phase.target is not None
+        # Later bounds of other vertices have a record of their own, and a plan is made for both.
+        waits = record is not None and (record.number == one.record or record.cause.is_asked)
+        return not waits or timeline.has_plan(record) or restarted
+    if state.taken_back is not None:
+        # It was tried, or something else was taken back meanwhile.
+        return one.begun
+    if isinstance(phase, Restarting | CreatingExecutionGraph):
         return False
     plan = coming_plan(state) or state.plan
-    # While it is being stopped for a rescale, the job still has the plan before.
-    at = restarted_for if restarted_for is not None or plan is None else plan.parallelism
-    wish = hold.asked(state).parallelism(state.usable_slots)
-    if at is None or wish is None or state.usable_slots < state.wanted_slots:
-        return False
-    now = dict(at)
-    return all(now[vertex] == wish[vertex] for vertex in one.vertices)
+    return plan is not None and hold.is_met(state, one, dict(plan.parallelism))
+
+
+def _is_begun(state: JobState, one: Pending) -> bool:
+    """Whether the job is being restarted for ``one``: it is stopped, or started again at what that asks for."""
+    phase = state.phase
+    if isinstance(phase, Restarting) and phase.target is not None:
+        return hold.is_met(state, one, dict(phase.target))
+    if isinstance(phase, CreatingExecutionGraph):
+        return hold.is_met(state, one, dict(phase.plan.parallelism))
+    return False
+
+
+def _tell_of_nothing_done(draft: Draft, before: JobState, gone: list[Pending]) -> None:
+    """Say which of ``gone`` have ended without that anything was done for them: a ceiling, a cap or the partitions of
+    the state allow no more than is in force."""
+    state = draft.state
+    waited = {one.version for one in before.pending if one.deadline is not None and not one.begun}
+    stays = isinstance(state.phase, Executing) and state.plan is not None and state.plan == before.plan
+    for one in gone if stays else ():
+        if one.version not in waited:
+            continue
+        message = (
+            f"The bounds of {_named(state, one.former)} of version {one.version} wait for their deadline no longer: "
+            "the scaling policy, the cap or the state partitions allow no more than is in force. They stay declared."
+        )
+        record, nothing = state.timeline.open, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
+        if record is None:
+            timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+        elif record.number == one.record and not timeline.has_plan(record):
+            timeline.close_record(draft, nothing, message=message)
+        else:
+            timeline.note(draft, message)
+
+
+def _replace(draft: Draft, one: Pending, new: Pending) -> None:
+    draft.set(pending=tuple(new if other is one else other for other in draft.state.pending))
 
 
 def _changed(before: Requirements, after: Requirements) -> frozenset[str]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.model.requirements import Bounds, Deadline
+from app.scheduler.adaptive.rollback_state import TakenBack
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Version ``version`` of the requirements has other bounds than were in force before, and no plan for them is on
-    its way yet. It leads to rescale record ``record``.
+    """Version ``version`` of the requirements has other bounds than the one before, and they are not in force yet. It
+    leads to rescale record ``record``.
 
     ``former``: by vertex id, the bounds before, of the vertices whose bounds it changed; ``former_partitions``: the
     numbers of state partitions that were asked for before. ``deadline``: until then the former bounds hold, unless all
-    the slots come that the new ones ask for.
+    the slots come that the new ones ask for. ``begun``: the job is being restarted for them, so the deadline has no
+    effect unless that comes to nothing. ``taken_back``: what the requirements before could not lift; it comes back with
+    the former bounds, and holds as long as they do.
     """
 
     version: int
@@ -25,6 +28,8 @@ class Pending:
     deadline: Deadline | None = None
     requested_by: str | None = None
     reason: str | None = None
+    begun: bool = False
+    taken_back: TakenBack | None = None
 
     @property
     def vertices(self) -> frozenset[str]:

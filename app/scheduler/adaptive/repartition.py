@@ -31,10 +31,10 @@ from app.model.state_partitions import (
     with_partitions,
 )
 from app.scheduler.adaptive import slot_declaration, timeline
-from app.scheduler.adaptive.draft import Draft, goal_graph
+from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.hold import asked_graph
+from app.scheduler.adaptive.hold import asked_graph, goal_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.state import JobState, Rescaling
 from app.scheduler.adaptive.trial import possible

@@ -21,9 +21,11 @@ from app.scheduler.adaptive import (
 )
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState, Manager
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
+from app.scheduler.adaptive.trial import last_taken_back
 
 WAIT_TIMER: Final = "wait-timeout"
 
@@ -33,8 +35,7 @@ def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
     if isinstance(event, RequirementsUpdated):
         draft.set(requirements=event.requirements)
         return TriggerCause.UPDATE_REQUIREMENT
-    # What was refused under the policy before may be tried again, as with other requirements.
-    draft.set(policy=event.policy, repartition_refused=None)
+    draft.set(policy=event.policy)
     return TriggerCause.UPDATE_POLICY
 
 
@@ -51,27 +52,61 @@ def created_bounds(draft: Draft, event: BoundsUpdated) -> None:
 
 def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
-    declared, was = draft.state.requirements, pending.before(draft.state)
+    declared, was, taken = draft.state.requirements, pending.before(draft.state), last_taken_back(draft.state)
     undone, why, told = None, "", []
     if isinstance(event, RequirementsUpdated):
         undone, why, told = event.undoes, event.why, pending.overtake(draft, event)
-    timeline.overtake_record(draft, None if undone is None else _what_came_back(draft.state, undone, why))
-    if undone is None:
-        rollback.lift(draft)
-    cause = take_bounds(draft, event)
-    repartition.adopt_free(draft)
     rollback_of = None
     if undone is not None:
         told.insert(0, f"Takes back the bounds of version {undone.version}: {why}")
         rollback_of = undone.record or None
-    timeline.open_record(draft, cause, message=" ".join(told) or None, rollback_of=rollback_of)
+    goes_on = undone is not None and _is_of_other_bounds(draft.state, undone)
+    if not goes_on:
+        timeline.overtake_record(draft, None if undone is None else _what_came_back(draft.state, undone, why))
+    cause, lifted = _take_over(draft, event)
+    repartition.adopt_free(draft)
+    message = " ".join(told) or None
+    if goes_on:
+        timeline.redraw(draft)
+        timeline.tell(draft, cause, message, rollback_of=rollback_of)
+    else:
+        timeline.open_record(draft, cause, message=message, rollback_of=rollback_of)
     if isinstance(event, RequirementsUpdated):
-        pending.begin(draft, declared, was, event)
+        pending.begin(draft, declared, was, event, taken if lifted else None)
+    if not lifted:
+        pending.restore(draft, taken)
     slot_declaration.declare(draft)
 
 
+def _take_over(draft: Draft, event: BoundsUpdated) -> tuple[TriggerCause, bool]:
+    """The cause of a record for ``event``; and whether what was taken back or given up may be tried again: that is so
+    if other bounds count now, or if the same ones are declared once more."""
+    declared, counted, refused = draft.state.requirements, draft.state.bounds, draft.state.repartition_refused
+    cause = take_bounds(draft, event)
+    update = event if isinstance(event, RequirementsUpdated) else None
+    counts = draft.state.bounds
+    same = (counts.bounds, counts.state_partitions) == (counted.bounds, counted.state_partitions)
+    if same and not (update is not None and update.requirements.same_as(declared)):
+        if refused is not None and refused.requirements_uuid == declared.uuid:
+            draft.set(repartition_refused=evolve(refused, requirements_uuid=counts.uuid))
+        return cause, False
+    if update is None:
+        draft.set(repartition_refused=None)
+    elif update.undoes is not None:
+        return cause, False
+    rollback.lift(draft)
+    return cause, True
+
+
+def _is_of_other_bounds(state: JobState, undone: Pending) -> bool:
+    """Whether the open record is of other bounds than ``undone``, for which no plan was made yet: it goes on."""
+    record = state.timeline.open
+    others = record is not None and record.number != undone.record and record.cause.is_asked
+    return others and not timeline.has_plan(record)
+
+
 def _what_came_back(state: JobState, undone: Pending, why: str) -> str:
-    """For the record that ends because bounds come back, which may be that of other ones."""
+    """For the record that ends because bounds come back, which may be that of something else."""
     record = state.timeline.open
     if record is not None and record.number == undone.record:
         return f"{why} The former bounds are back."
@@ -108,8 +143,9 @@ def waiting_outlook(state: JobState) -> Outlook:
     """No attempt is started while another may live, nor while the cluster is unreachable, whatever the slots."""
     held = 0 if state.attempt_alive or state.cluster_unreachable else state.usable_slots
     # Bounds that wait for their deadline do not keep a job waiting that can run by the former ones.
-    former = hold.held_back(state)
-    wanted = state.wanted_slots if former is None else min(former.desired, state.wanted_slots)
+    wanted = state.wanted_slots
+    if hold.held(state):
+        wanted = min(wanted, hold.demand(state).desired)
     # Tasks of a BATCH job take turns: it has no reason to wait for more slots than it needs.
     batch = state.graph.type is JobType.BATCH
     return Outlook(

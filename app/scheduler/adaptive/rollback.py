@@ -8,7 +8,8 @@ from app.scheduler.adaptive import slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Failure, Pace, Phase, TakenBack, Watch
+from app.scheduler.adaptive.rollback_state import Pace, TakenBack, Watch
+from app.scheduler.adaptive.state import Failure, Phase
 from app.scheduler.adaptive.trial import (
     collapse,
     coming_plan,
@@ -16,6 +17,7 @@ from app.scheduler.adaptive.trial import (
     is_over,
     is_raise,
     is_watched,
+    last_taken_back,
     met_before,
     possible,
     record_of,
@@ -182,6 +184,8 @@ def lift(draft: Draft) -> None:
     If what it goes back to is not in force yet, the last plan is a bad one: it must not be taken for what has passed.
     """
     state = draft.state
+    if any(one.taken_back is not None for one in state.pending):
+        draft.set(pending=tuple(evolve(one, taken_back=None) for one in state.pending))
     taken = state.taken_back
     if taken is None:
         return
@@ -200,7 +204,7 @@ def lift_if_cluster_changed(draft: Draft) -> None:
     Bounds that somebody declared stay refused: they were refused whatever the slots.
     """
     state = draft.state
-    taken = state.taken_back
+    taken = last_taken_back(state)
     if taken is None or taken.cause.is_asked:
         return
     if state.usable_slots < slots_for(state, taken.good):

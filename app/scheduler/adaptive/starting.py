@@ -44,12 +44,12 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.in_place import plan_for_slots
+from app.scheduler.adaptive.rollback_state import Pace
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
     JobState,
     Manager,
-    Pace,
     RestartState,
     RetryingExecutionGraphCreation,
     WaitingForResources,

@@ -14,13 +14,14 @@ from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
-from app.model.rescale import RescaleRecord, TriggerCause
+from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import ScalingPolicy, within
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
+from app.scheduler.adaptive.rollback_state import TakenBack, Watch
 from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
 
@@ -71,54 +72,6 @@ class Failure:
     local: bool = False
     why: str = ""
     on_trial: bool = False
-
-
-Parallelism = tuple[tuple[str, int], ...]
-"""Per vertex id, in the graph's order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How many rows a query has processed in how much time of running batches, while more rows waited."""
-
-    query_id: str
-    rows: int
-    busy_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """A rescale on trial: ``tried`` is in force since ``since_ms``, and ``good`` is what it goes back to if need be.
-
-    It has passed once a batch is committed after ``until_ms``. ``record`` is the number of its rescale record, and
-    ``cause`` that record's. ``before`` is the pace of each query at ``good``; ``after`` has the latest batches since.
-    ``ran``: the attempt has committed a batch at ``tried``, or had nothing to process.
-    """
-
-    good: Parallelism
-    tried: Parallelism
-    record: int
-    cause: TriggerCause
-    since_ms: int
-    until_ms: int
-    before: tuple[Pace, ...] = ()
-    after: tuple[Pace, ...] = ()
-    ran: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TakenBack:
-    """A rescale that failed its trial: the job runs at ``good`` at most, whatever the bounds ask for.
-
-    ``why``: a sentence. ``record`` and ``cause``: as in `Watch`.
-    """
-
-    good: Parallelism
-    tried: Parallelism
-    record: int
-    cause: TriggerCause
-    at_ms: int
-    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from app.model.rescale import (
 from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import Executing, JobState, StopWithSavepoint, Timeline
 from app.scheduler.slots import Demand
 
@@ -57,26 +58,56 @@ def open_record(
     start_ms: int | None = None,
     message: str | None = None,
     rollback_of: int | None = None,
+    asked: Pending | None = None,
 ) -> None:
-    """Begin a record for the bounds in force. None may be open.
+    """Begin a record for the bounds in force. None may be open. ``asked``: by which bounds somebody has asked for it,
+    if that was before."""
+    record = draft.state.timeline.open
+    if record is not None:
+        raise draft.refuse(f"Rescale record {record.number} is still open")
+    draft.set_timeline(open=_new_record(draft, cause, start_ms, message, rollback_of, asked))
 
-    Its attempt id is 1 for requirements that no record had before, else one more than that of the last record.
-    """
+
+def tell(
+    draft: Draft,
+    cause: TriggerCause,
+    message: str | None,
+    *,
+    rollback_of: int | None = None,
+    asked: Pending | None = None,
+) -> None:
+    """A record that ends as it begins, of what changes no parallelism by itself. Another one may be open."""
+    record = _new_record(draft, cause, None, message, rollback_of, asked)
+    reason = TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
+    ended = evolve(record, end_ms=draft.now_ms, reason=reason)
+    timeline = draft.state.timeline
+    draft.set_timeline(closed=(*timeline.closed, ended), counts=_counted(timeline, reason.terminal_state))
+
+
+def _new_record(
+    draft: Draft,
+    cause: TriggerCause,
+    start_ms: int | None,
+    message: str | None,
+    rollback_of: int | None,
+    asked_before: Pending | None,
+) -> RescaleRecord:
+    """The next record. Its attempt id is 1 for requirements that no record had before, else one more than that of the
+    last record."""
     state = draft.state
     timeline = state.timeline
-    if timeline.open is not None:
-        raise draft.refuse(f"Rescale record {timeline.open.number} is still open")
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
     vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
     # A failover and new slots happen by themselves; nobody has asked for them.
-    asked: Requirements | ScalingPolicy | None = None
-    if cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
+    asked: Requirements | ScalingPolicy | Pending | None = asked_before
+    if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
         asked = state.requirements
-    elif cause is TriggerCause.UPDATE_POLICY:
+    elif asked is None and cause is TriggerCause.UPDATE_POLICY:
         asked = state.policy
-    record = RescaleRecord(
+    draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
+    return RescaleRecord(
         uuid=derive_id(state.job_id, "rescale", number),
         number=number,
         requirements_uuid=state.requirements.uuid,
@@ -89,9 +120,6 @@ def open_record(
         requested_by=None if asked is None else asked.requested_by,
         request_reason=None if asked is None else asked.reason,
         rollback_of=rollback_of,
-    )
-    draft.set_timeline(
-        open=record, records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id
     )
 
 
@@ -166,7 +194,8 @@ def overtake_record(draft: Draft, message: str | None = None) -> None:
 
 
 def redraw(draft: Draft) -> None:
-    """Another version of the job is in force, with requirements of its own: the open record is about those now."""
+    """Other requirements are in force, such as those of another version of the job: the open record is about those
+    now."""
     state = draft.state
     record = state.timeline.open
     if record is None:

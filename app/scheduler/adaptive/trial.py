@@ -11,23 +11,22 @@ and what it has failed with lately, while nothing was on trial, is not blamed on
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.model.jobgraph import JobGraph, JobType
 from app.model.plan import Plan
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TriggerCause
+from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.rollback_state import Pace, Parallelism, TakenBack, Watch
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
     JobState,
-    Pace,
-    Parallelism,
     Rescaling,
     StopWithSavepoint,
-    Watch,
 )
 
 WARM_UP_BATCHES: Final = 2
@@ -47,20 +46,30 @@ _PASSING: Final = re.compile(
 
 
 def effective(state: JobState) -> Requirements:
-    """The bounds that a plan is made with: the parallelism that is back in force is the most there may be.
+    """The bounds that a plan is made with: the parallelism that is back in force is the most there may be."""
+    bounds, taken = state.bounds, state.taken_back
+    return bounds if taken is None else at_most(state.policy, bounds, dict(taken.good))
+
+
+def last_taken_back(state: JobState) -> TakenBack | None:
+    """What was taken back, and holds now or comes back with the bounds before those that are not in force yet."""
+    kept = (one.taken_back for one in state.pending if one.taken_back is not None)
+    return state.taken_back or next(kept, None)
+
+
+def at_most(policy: ScalingPolicy, bounds: Requirements, good: Mapping[str, int]) -> Requirements:
+    """``bounds`` of a job that goes back to ``good``, as far as that names a vertex.
 
     A vertex whose upper bound was lowered goes back above it, and one whose lower bound was raised below it; but not
     above a ceiling.
     """
-    bounds, taken = state.bounds, state.taken_back
-    if taken is None:
-        return bounds
-    good = dict(taken.good)
     found = []
     for vertex, own in bounds:
-        ceiling = state.policy[vertex].ceiling
-        most = good[vertex] if ceiling is None else min(good[vertex], ceiling)
-        found.append((vertex, Bounds(min(own.lower, most), most)))
+        if vertex in good:
+            ceiling = policy[vertex].ceiling
+            most = good[vertex] if ceiling is None else min(good[vertex], ceiling)
+            own = Bounds(min(own.lower, most), most)
+        found.append((vertex, own))
     return evolve(bounds, bounds=tuple(found))
 
 

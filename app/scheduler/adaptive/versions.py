@@ -81,7 +81,7 @@ def adopt(draft: Draft) -> bool:
         else _bounds_forth(state, reactive=coming.options.is_reactive)
     )
     wanted = tuple((vertex.id, _within(chosen(vertex), vertex.max_parallelism)) for vertex in graph.vertices)
-    pending.carry_over(draft, frozenset(vertex for vertex, _ in wanted), wanted)
+    pending.carry_over(draft, graph, wanted)
     number = state.requirements.version + 1
     requirements = Requirements(
         derive_id(state.job_id, "requirements", number),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.model.jobgraph import JobGraph
-from app.scheduler.adaptive.state import Parallelism
+from app.scheduler.adaptive.rollback_state import Parallelism
 
 
 def in_words(graph: JobGraph, parallelism: Iterable[tuple[str, int]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from app.model.protocol import Report
-from app.scheduler.adaptive.state import Pace
+from app.scheduler.adaptive.rollback_state import Pace
 from app.scheduler.adaptive.trial import LEAST_BATCHES, MOST_BATCHES, WARM_UP_BATCHES
 
 _PLANS_KEPT = 4

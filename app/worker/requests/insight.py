@@ -13,6 +13,7 @@ from app.model.state_partitions import Numbers, change_in_words, is_redistribute
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.hold import in_effect
+from app.scheduler.adaptive.pending import slots_with_deadline
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, JobState
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.arbiter import Allotment
@@ -24,7 +25,7 @@ from app.scheduler.slots import Demand
 from app.scheduler.step import status_of
 from app.worker.job.places import JobPlaces
 from app.worker.load_sentences import load_sentences
-from app.worker.requests.requirements import is_same, reactive_sentence
+from app.worker.requests.requirements import is_same, not_there_yet, reactive_sentence
 from app.worker.requests.slot_shares import refusal_by_cap
 from app.worker.slots.broker import SlotBroker
 from app.worker.views import DryRun, Explanation, JobView, Supply
@@ -44,7 +45,8 @@ def dry_run_now(
     errors: Sequence[str],
     on_timeout: OnTimeout | None = None,
     *,
-    retry: bool,
+    retry: bool = False,
+    before: JobState | None = None,
 ) -> DryRun:
     """`dry_run` with the slots that there are now."""
     return dry_run(
@@ -53,6 +55,7 @@ def dry_run_now(
         retry=retry,
         supply=supply_of(broker, places),
         on_timeout=on_timeout,
+        before=before,
     )
 
 
@@ -66,12 +69,14 @@ def dry_run(
     retry: bool = False,
     supply: Supply | None = None,
     on_timeout: OnTimeout | None = None,
+    before: JobState | None = None,
 ) -> DryRun:
     """What declaring ``bounds``, and ``numbers`` of state partitions, would lead to with the slots that exist now.
 
     ``reach``: to how many slots the job comes that wants so many, and cannot do without so many. ``retry``: what was
     taken back would be tried again. ``supply``: what there is, to say why there is no more.
-    ``on_timeout``: what is to happen at the deadline that they have.
+    ``on_timeout``: what is to happen at the deadline that they have. ``before``: with the scaling policy that counts
+    now, if ``state`` has another one.
     """
     current = _in_force(state)
     slots_before = state.plan.slot_count if state.plan else 0
@@ -81,14 +86,15 @@ def dry_run(
     declared = Requirements(
         "", state.requirements.version + 1, tuple(bounds.items()), state_partitions=numbers
     )
-    wanted = within(state.policy, state.graph, declared)
-    if state.options.is_reactive and not (same and retry):
+    wanted, now = within(state.policy, state.graph, declared), (before or state).bounds
+    if state.options.is_reactive and not (same and (retry or before is not None)):
         refused: str | None = reactive_sentence(state)
     else:
         refused = refusal_by_cap(state, wanted)
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
-    held_back = same and not retry and state.taken_back is not None
+    anew = retry or wanted.bounds != now.bounds or numbers != not_there_yet(state)
+    held_back = state.taken_back is not None and not anew
     if held_back:
         wanted = effective(evolve(state, requirements=declared))
     graph = wanted_graph(state.graph, wanted)
@@ -98,7 +104,7 @@ def dry_run(
     parallelism = demand.parallelism(reachable)
     short_of = () if supply is None or reachable >= desired else supply.sentences()
     if state.graph.runs_by_regions and (state.plan is not None or parallelism is not None):
-        return _dry_run_of_batch(state, bounds, declared, reachable, short_of)
+        return _dry_run_of_batch(state, now, bounds, declared, reachable, short_of)
     sentences = list(differences(state.policy, state.graph, declared))
     if held_back:
         sentences.append(
@@ -113,7 +119,7 @@ def dry_run(
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
     sentences += short_of
-    sentences += _waits(on_timeout, desired, reachable)
+    sentences += _waits(state, declared, on_timeout, reachable)
     rung = _rung(state, current, parallelism)
     if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
@@ -128,24 +134,35 @@ def dry_run(
     return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))
 
 
-def _waits(on_timeout: OnTimeout | None, desired: int, reachable: int) -> list[str]:
-    """What a deadline means for bounds that ask for more slots than can be had."""
-    if on_timeout is None or reachable >= desired:
+def _waits(
+    state: JobState, declared: Requirements, on_timeout: OnTimeout | None, reachable: int
+) -> list[str]:
+    """What a deadline means for bounds that need more slots than can be had."""
+    if on_timeout is None or reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
         return []
     then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"
-    return [f"The bounds would wait until the job may use {desired} slots; at the deadline {then}."]
+    return [f"The bounds would wait until the job may use {needed} slots; at the deadline {then}."]
 
 
 def _dry_run_of_batch(
-    state: JobState, bounds: dict[str, Bounds], wanted: Requirements, reachable: int, short_of: Sequence[str]
+    state: JobState,
+    now: Requirements,
+    bounds: dict[str, Bounds],
+    wanted: Requirements,
+    reachable: int,
+    short_of: Sequence[str],
 ) -> DryRun:
-    """Other bounds start nothing anew, and count for what is not decided yet: before the job runs, for everything."""
+    """Other bounds start nothing anew, and count for what is not decided yet: before the job runs, for everything.
+    ``now``: those that count now."""
+    told = differences(state.policy, state.graph, wanted)
     if state.plan is None:
         sentence = "Each vertex is decided when its region starts, within its bounds."
-        return DryRun(bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence, *short_of))
+        return DryRun(
+            bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence, *told, *short_of)
+        )
     slots, decided = state.plan.slot_count, _in_force(state)
-    sentence = scope_of_bounds(evolve(state, requirements=wanted), state.bounds)
-    return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence,))
+    sentence = scope_of_bounds(evolve(state, requirements=wanted), now)
+    return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence, *told))
 
 
 def _is_starting(state: JobState) -> bool:

@@ -126,11 +126,11 @@ def resolve_partitions(
     return tuple(numbers), errors
 
 
-def refuse_stale(state: JobState, update: RequirementsUpdate) -> None:
-    """Refuse an update whose If-Match names another version than the one in force."""
-    if update.if_match is not None and update.if_match != state.requirements.version:
+def refuse_stale(state: JobState, if_match: int | None) -> None:
+    """Refuse a request whose If-Match names another version of the requirements than the one in force."""
+    if if_match is not None and if_match != state.requirements.version:
         raise StaleVersion(
-            f"If-Match names version {update.if_match}, but the requirements are at version "
+            f"If-Match names version {if_match}, but the requirements are at version "
             f"{state.requirements.version}: read them again and decide anew."
         )
 
@@ -194,7 +194,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
             f"Job {state.job_id} has reached the terminal state {status.value}: "
             "its resource requirements cannot be changed."
         )
-    refuse_stale(state, update)
+    refuse_stale(state, update.if_match)
     deadline = deadline_of(state, update.deadline, now_ms, ahead_ms)
     bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
     numbers, more = resolve_partitions(state, bounds, update.state_partitions)

@@ -55,12 +55,13 @@ def next_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> Sc
             f"If-Match names version {update.if_match}, but the scaling policy is at version {known.version}: "
             "read it again and decide anew."
         )
-    if errors := faults(state.graph, update.all_vertices, update.vertices):
+    gone = known.gone_from(state.graph)
+    if errors := faults(state.graph, update.all_vertices, update.vertices, gone):
         raise InvalidRequest(*errors)
     policy = ScalingPolicy(
         known.version + 1,
         update.all_vertices,
-        in_graph(state.graph, update.vertices.items()),
+        in_graph(state.graph, update.vertices.items(), gone),
         update.requested_by,
         update.reason,
         now_ms,

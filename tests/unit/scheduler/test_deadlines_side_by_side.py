@@ -1,0 +1,303 @@
+"""Bounds with a deadline beside other bounds, limits and records: whose slots count, and who is told what."""
+
+from __future__ import annotations
+
+from app.model.public_event import PublicEventType
+from app.model.requirements import Bounds, Deadline, Requirements
+from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.slot_share import SlotShare
+from app.scheduler.adaptive import pending
+from app.scheduler.adaptive.events import RequirementsUpdated, SlotShareUpdated
+from app.scheduler.explain import explain
+from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, restarting_job
+from tests.unit.scheduler.test_pending import COMMIT, ROLLBACK, sentences, undo, upper_bounds, waiting, within
+from tests.unit.scheduler.test_rollback import back_to_work, fail, tried_4
+from tests.unit.scheduler.test_scaling_policy import set_policy
+
+NOTHING = TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
+
+
+def two(held: int = 4) -> Job:
+    """a and b, each with slots of its own, run at 2."""
+    return Job(group_graph(["a", "b"]), lower=1, upper=2).run(held=held)
+
+
+def put(job: Job, deadline: Deadline | None = None, who: str = "ann", **wanted: tuple[int, int]) -> Job:
+    """As `Job.put_each`, asked for by ``who``."""
+    version = job.version = max(job.version, job.state.requirements.version) + 1
+    pairs = tuple((one.id, Bounds(*wanted[one.name])) for one in job.graph.vertices)
+    update = Requirements(f"{version:032x}", version, pairs, requested_by=who, reason=f"put {version}")
+    return job.do(RequirementsUpdated(update, deadline))
+
+
+def declared(job: Job) -> list[tuple[int, int]]:
+    return [(own.lower, own.upper) for _, own in job.state.requirements]
+
+
+# ---- whose slots count
+
+
+def test_a_job_that_is_short_anyway_meets_a_deadline() -> None:
+    job = two().put_each(a=(1, 2), b=(1, 9))
+    put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 9)).hold(5).wait(100)
+    assert "as version 3 wait until the job may use 6 slots" in sentences(job)
+    job.applied()
+    assert job.parallelism == [2, 3], "b waits for no deadline; a does"
+    job.hold(6).wait(100).applied()
+    assert (job.parallelism, job.state.pending) == ([3, 3], ())
+    job.wait(120_000)
+    assert declared(job) == [(1, 3), (1, 9)]
+
+
+def test_a_vertex_that_shares_its_slots_with_an_elastic_one_has_them() -> None:
+    job = Job(chain(), lower=1, upper=2).run(held=4)
+    job.put_each(source=(1, 2), agg=(1, 2), sink=(1, 9)).wait(100).applied()
+    job.put_each(within(job, 60, ROLLBACK), source=(1, 3), agg=(1, 2), sink=(1, 9)).wait(100)
+    assert (job.kind, job.state.pending) == ("Rescaling", ())
+    assert job.applied().parallelism == [3, 2, 4]
+
+
+def test_less_parallelism_waits_for_no_slots() -> None:
+    job = Job(group_graph(["a", "b"]), lower=1, upper=4).run(held=4)
+    put(job, within(job, 60, ROLLBACK), a=(1, 1), b=(1, 4)).wait(100)
+    assert (job.kind, job.state.pending) == ("Rescaling", ())
+    job.applied().wait(120_000)
+    assert (job.parallelism, declared(job)) == ([1, 3], [(1, 1), (1, 4)])
+
+
+def test_a_lower_bound_alone_asks_for_its_own_slots_only() -> None:
+    job = Job(group_graph(["a", "b"]), lower=1, upper=9).run(held=4)
+    put(job, within(job, 60, ROLLBACK), a=(3, 9), b=(1, 9)).wait(100)
+    assert (job.kind, job.state.pending) == ("Rescaling", ())
+    assert job.applied().parallelism == [3, 1]
+
+
+def test_a_change_whose_slots_are_there_does_not_wait_for_those_of_another_one() -> None:
+    job = two()
+    put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 2))
+    put(job, within(job, 90, ROLLBACK), a=(1, 3), b=(1, 100)).hold(5).wait(100)
+    assert [one.version for one in job.state.pending] == [3]
+    assert job.applied().parallelism == [3, 2]
+    job.wait(90_000)
+    assert declared(job) == [(1, 3), (1, 2)]
+
+
+def test_a_later_change_does_not_take_the_slots_of_one_that_counts() -> None:
+    job = two()
+    put(job, within(job, 60, ROLLBACK), a=(1, 4), b=(1, 2))
+    put(job, within(job, 60, ROLLBACK), a=(1, 4), b=(1, 3)).hold(6).wait(100)
+    assert [one.version for one in job.state.pending] == [3], "six are enough for 4 and 2, not for 4 and 3"
+    assert job.applied().parallelism == [4, 2]
+
+
+# ---- limits that are set meanwhile
+
+
+def test_a_ceiling_that_ends_the_wait_says_so() -> None:
+    job = set_policy(waiting(ROLLBACK), ceiling=2)
+    assert job.state.pending == () and job.nothing_open
+    told = job.records[-1]
+    assert (told.cause, told.requested_by, told.reason) == (TriggerCause.UPDATE_REQUIREMENT, "ann", NOTHING)
+    assert "source, agg, sink of version 2 wait for their deadline no longer" in (told.message or "")
+    set_policy(job).hold(4).wait(100).applied().wait(120_000)
+    assert (job.parallelism, upper_bounds(job)) == ([4, 4, 4], {4})
+
+
+def test_so_does_a_cap() -> None:
+    job = waiting(ROLLBACK).do(SlotShareUpdated(SlotShare(2, cap=2)))
+    assert job.state.pending == () and job.nothing_open
+    ended = job.records[-1]
+    assert (ended.number, ended.reason) == (2, NOTHING)
+    assert "the cap or the state partitions allow no more than is in force" in (ended.message or "")
+
+
+def test_also_if_its_record_has_ended() -> None:
+    job = two()
+    put(job, within(job, 600, ROLLBACK), a=(1, 4), b=(1, 2), who="ann")
+    put(job, a=(1, 4), b=(2, 2), who="bob").wait(60_000)
+    assert job.nothing_open and len(job.state.pending) == 1
+    job.do(SlotShareUpdated(SlotShare(2, cap=4)))
+    told = job.records[-1]
+    assert (told.cause, told.requested_by, told.reason) == (TriggerCause.UPDATE_REQUIREMENT, "ann", NOTHING)
+    assert [one.type for one in job.told[-3:]] == [
+        PublicEventType.SLOT_SHARE,
+        PublicEventType.RESCALE_BEGUN,
+        PublicEventType.RESCALE_ENDED,
+    ]
+
+
+# ---- COMMIT
+
+
+def committed_later(held: int) -> Job:
+    """ann's bounds of a have waited; the record of bob's later bounds of b has ended their record."""
+    job = two()
+    put(job, within(job, 300, COMMIT), a=(1, 4), b=(1, 2), who="ann")
+    put(job, a=(1, 4), b=(2, 2), who="bob").wait(100_000).hold(held).wait(100_000)
+    assert job.nothing_open and job.parallelism == [2, 2]
+    return job.wait(100_000)
+
+
+def test_commit_after_its_record_has_ended_is_by_whoever_asked_for_it() -> None:
+    job = committed_later(held=5).wait(100)
+    assert (job.kind, job.open.cause, job.open.requested_by) == (
+        "Rescaling",
+        TriggerCause.UPDATE_REQUIREMENT,
+        "ann",
+    )
+    assert job.open.request_reason == "put 2"
+    assert "Not all slots had come by the deadline: 6 are wanted, and 5 can be used" in (
+        job.open.message or ""
+    )
+    assert job.applied().parallelism == [3, 2]
+
+
+def test_commit_leaves_a_trace_if_nothing_follows() -> None:
+    job = committed_later(held=4).wait(100_000)
+    ended = job.records[-1]
+    assert (ended.cause, ended.requested_by, ended.reason) == (
+        TriggerCause.UPDATE_REQUIREMENT,
+        "ann",
+        NOTHING,
+    )
+    assert "Not all slots had come by the deadline" in (ended.message or "")
+
+
+def test_commit_does_not_end_the_record_of_others() -> None:
+    job = two()
+    put(job, within(job, 60, COMMIT), a=(1, 4), b=(1, 2), who="ann")
+    put(job, within(job, 90, ROLLBACK), a=(1, 4), b=(1, 9), who="bob").wait(60_000)
+    assert (job.open.number, job.open.requested_by) == (3, "bob")
+    told = job.records[-1]
+    assert (told.number, told.requested_by, told.start_ms) == (4, "ann", told.end_ms)
+    assert "the bounds are brought into force as far as they allow" in (told.message or "")
+
+
+# ---- what is taken back by hand or at a deadline
+
+
+def test_an_undo_does_not_end_the_record_of_others() -> None:
+    job = two()
+    put(job, within(job, 60, ROLLBACK), a=(1, 6), b=(1, 2), who="ann")
+    put(job, within(job, 90, ROLLBACK), a=(1, 6), b=(1, 5), who="bob").wait(60_000)
+    assert declared(job) == [(1, 2), (1, 5)]
+    assert (job.open.number, job.open.requested_by, job.open.rollback_of) == (3, "bob", None)
+    told = job.records[-1]
+    assert (told.number, told.rollback_of, told.requested_by) == (4, 2, "ann")
+    assert "Takes back the bounds of version 2: Not all slots had come" in (told.message or "")
+    undo(job)
+    assert declared(job) == [(1, 2), (1, 2)], "those of others still wait, and can be taken back too"
+
+
+def test_later_bounds_of_other_vertices_can_be_canceled_after_an_undo() -> None:
+    job = restarting_job(cooldown="1 h")
+    wide, first, second = (1, 4), (1, 1), (1, 2)
+    put(job, source=wide, agg=first, sink=wide)
+    put(job, source=wide, agg=first, sink=second)
+    job.do(pending.undoing(job.state, job.state.pending[0], "bob", "Canceled."))
+    assert (declared(job), job.open.number) == ([wide, wide, second], 3)
+    undo(job)
+    assert declared(job) == [wide, wide, wide]
+
+
+def taken_back() -> Job:
+    """4 was declared and taken back to 2; four slots are held."""
+    job = back_to_work(fail(tried_4()))
+    assert job.state.taken_back is not None and job.parallelism == [2, 2, 2]
+    return job
+
+
+def test_an_undo_remembers_what_was_taken_back() -> None:
+    job = taken_back()
+    put(job, within(job, 60, ROLLBACK), source=(1, 9), agg=(1, 4), sink=(1, 4)).hold(4).wait(100)
+    assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2]), (
+        "the former bounds hold, and what they led to"
+    )
+    job.wait(60_000)
+    assert declared(job) == [(1, 4)] * 3, "what was declared comes back, not what it led to"
+    job.wait(60_000)
+    assert job.state.taken_back is not None
+    assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2])
+
+
+def test_what_was_taken_back_may_be_tried_again_once_the_slots_are_there() -> None:
+    job = taken_back()
+    put(job, within(job, 60, ROLLBACK), source=(1, 9), agg=(1, 4), sink=(1, 4)).hold(9).wait(100)
+    assert (job.kind, job.state.taken_back, job.state.pending) == ("Rescaling", None, ())
+    assert job.applied().parallelism == [9, 4, 4]
+
+
+def test_an_undo_without_a_deadline_remembers_it_too() -> None:
+    job = taken_back().hold(2)
+    put(job, source=(1, 9), agg=(1, 4), sink=(1, 4))
+    assert (job.kind, job.state.taken_back) == ("Executing", None)
+    undo(job).wait(60_000)
+    assert job.state.taken_back is not None
+    assert (declared(job), job.parallelism) == ([(1, 4)] * 3, [2, 2, 2])
+
+
+def test_limits_of_the_policy_do_not_become_declared_bounds() -> None:
+    job = set_policy(taken_back(), floor=2)
+    put(job, within(job, 60, ROLLBACK), source=(1, 9), agg=(1, 4), sink=(1, 4)).wait(60_000)
+    assert declared(job) == [(1, 4)] * 3
+
+
+# ---- on its way by a restart
+
+
+def stopping() -> Job:
+    """The job is stopped for 4 of everything, which has to be all; it ran at 2, and may at 1."""
+    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").put(1, 2).wait(10_000)
+    job.put(4, 4, deadline=within(job, 60, ROLLBACK)).hold(4).wait(100)
+    assert job.kind == "Restarting" and job.state.pending[0].begun
+    return job
+
+
+def test_slots_that_are_lost_while_the_job_is_stopped_do_not_keep_it_down() -> None:
+    job = stopping().hold(2).stops().wait(10_000)
+    assert job.kind == "CreatingExecutionGraph"
+    assert job.starts().parallelism == [2, 2, 2]
+    assert not job.state.pending[0].begun
+    job.commit().wait(60_000)
+    assert declared(job) == [(1, 2)] * 3
+
+
+def test_nor_those_that_are_lost_while_it_is_started() -> None:
+    job = stopping().stops()
+    assert job.kind == "CreatingExecutionGraph" and job.state.pending[0].begun
+    job.hold(2)
+    assert job.kind == "WaitingForResources"
+    job.stops().wait(10_000)
+    assert job.starts().parallelism == [2, 2, 2]
+
+
+def test_a_deadline_that_passed_meanwhile_counts_if_nothing_comes_of_it() -> None:
+    job = stopping().wait(100_000)
+    assert declared(job) == [(4, 4)] * 3
+    job.hold(2).stops().wait(10_000)
+    assert declared(job) == [(1, 2)] * 3
+    assert job.starts().parallelism == [2, 2, 2]
+
+
+def test_what_it_was_stopped_for_is_in_force_and_stays() -> None:
+    job = stopping().stops().starts()
+    assert (job.parallelism, job.state.pending) == ([4, 4, 4], ())
+    job.commit().wait(120_000)
+    assert declared(job) == [(4, 4)] * 3
+
+
+def test_what_was_tried_and_failed_waits_for_no_deadline() -> None:
+    job = stopping().stops()
+    fail(job, stopped=True)
+    assert job.state.taken_back is not None and job.state.pending == ()
+    job.wait(120_000)
+    assert declared(job) == [(4, 4)] * 3
+
+
+def test_the_explanation_has_a_reason_for_what_waits() -> None:
+    job = Job(mixed(), lower=1, upper=2).run(held=4)
+    put(job, within(job, 60, ROLLBACK), source=(1, 6), agg=(1, 2), sink=(1, 2))
+    assert [one.message for one in job.state.no_change] == [
+        "8 slots are waited for until the deadline, and 4 can be used."
+    ]
+    assert any("wait until the job may use 8 slots" in one for one in explain(job.state, job.now_ms)[0])
