@@ -120,6 +120,16 @@ async def test_a_dry_run_says_what_other_bounds_would_count_for(database_url: st
         in_force = {one["name"]: one["inForce"] for one in explained["vertices"].values()}
         assert in_force == {"customers": 32, "orders": 32, "bought": None, "store": None}
 
+        policy = {"vertices": {"orders": {"ceiling": 2}, "bought": {"ceiling": 3}}}
+        path = f"/jobs/{job_id}/scaling-policy"
+        plan = (await world.http.put(path, json=policy, params={"dryRun": "true"})).json()
+        assert plan["explanation"] == [
+            "The bounds count for what is not decided yet: bought, store. Decided already, and not changed by them: "
+            "orders.",
+            "orders may run at 1 to 2; 1 to 32 was declared. That is the ceiling 2 of the scaling policy.",
+            "bought may run at 1 to 3; 1 to 32 was declared. That is the ceiling 3 of the scaling policy.",
+        ]
+
         waiting = await world.submit({**GRAPH, "name": "another"})
         path = f"/jobs/{waiting}/resource-requirements"
         plan = (await world.http.put(path, json=wanted, params={"dryRun": "true"})).json()

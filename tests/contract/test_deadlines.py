@@ -150,6 +150,32 @@ async def test_a_rescale_that_waits_is_canceled(world: World) -> None:
     assert again.status_code == 409 and "has ended" in again.json()["errors"][0]
 
 
+async def test_a_repeated_cancellation_with_a_key_is_answered_as_the_first(world: World) -> None:
+    job_id = await world.running()
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
+    url = f"/jobs/{job_id}/rescales/{(await record(world, job_id, 2))['rescaleUuid']}"
+    stale = await world.http.delete(url, headers={"If-Match": '"1"'})
+    assert stale.status_code == 412 and "the requirements are at version 2" in stale.json()["errors"][0]
+    key = {"Idempotency-Key": "cancel", "If-Match": '"2"'}
+    for _ in range(2):
+        answer = await world.http.delete(url, headers=key)
+        assert (answer.status_code, answer.headers["etag"]) == (200, '"3"'), answer.text
+    assert (await record(world, job_id, 3))["rollbackOf"] == 2
+    other = await world.http.delete(url, headers={**key, "X-Slotwise-Reason": "another"})
+    assert other.status_code == 409 and "was used before for another request" in other.json()["errors"][0]
+
+
+async def test_a_dry_run_of_a_job_that_is_short_anyway_tells_what_the_change_needs(world: World) -> None:
+    job_id = await world.running()
+    await world.put(job_id, bounds(flights=(1, 2), delays=(1, 2), store=(1, 90)))
+    answer = await world.http.put(
+        f"{path_of(job_id)}?dryRun=true",
+        json=bounds(flights=(1, 1), delays=(1, 2), store=(1, 90)),
+        headers={"X-Slotwise-Deadline": "1 min"},
+    )
+    assert not any("would wait" in one for one in answer.json()["explanation"]), "less waits for nothing"
+
+
 async def test_a_rescale_that_is_carried_out_is_not(world: World) -> None:
     job_id = await world.running()
     world.driver().pause.clear()

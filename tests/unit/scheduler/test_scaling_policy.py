@@ -11,6 +11,7 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan
 from app.scheduler.adaptive.events import CancelRequested, ScalingPolicyUpdated, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job, restarting_job, vertex
@@ -143,3 +144,60 @@ def test_limits_of_a_vertex_that_a_new_version_lacks_are_dropped_when_it_has_pro
     policy = job.state.policy
     assert (policy.version, policy.vertices, policy.all_vertices) == (3, (), FloorCeiling(None, 3))
     assert policy.reason == f"Version 2 of the job does not have {agg}."
+
+
+# ---- bounds and limits that change nothing
+
+
+def taken_back_below(ceiling: int) -> Job:
+    """10 is declared, and 4 under a ceiling failed: 2 is back in force."""
+    job = set_policy(Job(upper=2).run(held=2), ceiling=ceiling)
+    job.put(1, 10).hold(ceiling)
+    assert job.kind == "Rescaling"
+    job = back_to_work(fail(job))
+    assert job.state.taken_back is not None
+    return job.hold(ceiling)
+
+
+def test_bounds_that_differ_beyond_the_ceiling_only_try_nothing_again() -> None:
+    job = taken_back_below(4).put(1, 12).put(1, 11)
+    assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2])
+    assert job.state.taken_back is not None
+
+
+def test_bounds_that_differ_below_the_ceiling_do() -> None:
+    job = taken_back_below(4).put(1, 3)
+    assert (job.kind, job.state.taken_back) == ("Rescaling", None)
+
+
+def test_and_so_do_the_bounds_that_are_declared_already() -> None:
+    job = taken_back_below(4).put(1, 10)
+    assert (job.kind, job.state.taken_back) == ("Rescaling", None)
+
+
+def test_a_policy_that_changes_no_bounds_tries_nothing_again() -> None:
+    job = taken_back_below(4)
+    other = ScalingPolicy(3, FloorCeiling(None, 4), ((job.graph.vertices[0].id, FloorCeiling(1)),))
+    job.do(ScalingPolicyUpdated(other))
+    assert job.state.policy is other and job.state.taken_back is not None
+    set_policy(job, ceiling=5)
+    assert job.state.taken_back is None
+
+
+def test_nor_does_it_try_a_redistribution_again_that_was_given_up() -> None:
+    job = Job(upper=2).run(held=2)
+    refused = RepartitionRefused(job.state.requirements.uuid, "Spark could not redistribute it.")
+    job.state = evolve(job.state, repartition_refused=refused)
+    set_policy(job, ceiling=64)
+    assert job.state.repartition_refused == refused
+    job.put(1, 80)
+    set_policy(job, ceiling=32)
+    assert job.state.repartition_refused is None
+
+
+def test_bounds_beyond_the_ceiling_do_not_try_it_again_either() -> None:
+    job = set_policy(Job(upper=2).run(held=2), ceiling=2)
+    refused = RepartitionRefused(job.state.requirements.uuid, "Spark could not redistribute it.")
+    job.state = evolve(job.state, repartition_refused=refused)
+    job.put(1, 3)
+    assert job.state.repartition_refused == evolve(refused, requirements_uuid=job.state.requirements.uuid)
