@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -119,3 +120,37 @@ def test_an_owner_that_was_stopped_changes_nothing_when_it_goes_on(servers: Serv
     assert rows == [(1, "DEAD"), (2, "LIVE")]
     started = [entry["pid"] for entry in first.events("driver process started")]
     assert [one for one in started if one != lost and psutil.pid_exists(one)] == []
+
+
+def test_a_deadline_is_kept_by_the_server_that_is_left(servers: Servers) -> None:
+    alive = [servers.start() for _ in range(3)]
+    job = servers.submit(alive[0])
+    requirements = f"/jobs/{job.job_id}/resource-requirements"
+    before, pid = servers.get(alive[0], requirements), job.show(alive[0])["driverPid"]
+    upper = {"numbers": 4 * servers.slots, "plain": 2, "counts": servers.max_parallelism, "store": 2}
+    body = {name: {"parallelism": {"lowerBound": 1, "upperBound": own}} for name, own in upper.items()}
+    headers = {"X-Slotwise-Deadline": "25 s", "X-Slotwise-On-Timeout": "ROLLBACK"}
+    answer = servers.call(alive[0], "PUT", requirements, json=body, headers=headers)
+    assert (answer.status_code, answer.headers["ETag"]) == (OK, '"2"'), answer.text
+
+    def pending() -> Any:
+        return servers.get(alive[0], f"/jobs/{job.job_id}/explanation")["pending"]
+
+    (waits,) = pending()
+    for _ in range(2):
+        owner = next(server for server in alive if job.is_of(server))
+        owner.kill()
+        alive.remove(owner)
+        wait_for("another server has the job", lambda: any(map(job.is_of, alive)), PATIENCE_S)
+    wait_for("it has taken it up", lambda: job.show(alive[0])["state"] == "RUNNING", PATIENCE_S)
+    assert pending() == [waits], "the deadline is the one that was given"
+    wait_for("the former bounds are back", lambda: servers.get(alive[0], requirements) == before, PATIENCE_S)
+    assert time.time() * 1000 >= waits["deadlineTimestampInMillis"]
+    way_back, ended = servers.get(alive[0], f"/jobs/{job.job_id}/rescales/history")[:2]
+    assert (way_back["rollbackOf"], ended["terminatedReason"]) == (
+        ended["number"],
+        "RESOURCE_REQUIREMENTS_UPDATED",
+    )
+    found = job.show(alive[0])
+    assert (found["driverPid"], found["attempt"]) == (pid, 1), "nothing was restarted for it"
+    progress(job)

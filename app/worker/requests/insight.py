@@ -78,14 +78,12 @@ def dry_run(
     ``on_timeout``: what is to happen at the deadline that they have. ``before``: with the scaling policy that counts
     now, if ``state`` has another one.
     """
-    current = _in_force(state)
-    slots_before = state.plan.slot_count if state.plan else 0
+    current, slots_before = _in_force(state), state.plan.slot_count if state.plan else 0
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
     same = is_same(state, bounds, numbers)
-    declared = Requirements(
-        "", state.requirements.version + 1, tuple(bounds.items()), state_partitions=numbers
-    )
+    version = state.requirements.version + 1
+    declared = Requirements("", version, tuple(bounds.items()), state_partitions=numbers)
     wanted, now = within(state.policy, state.graph, declared), (before or state).bounds
     if state.options.is_reactive and not (same and (retry or before is not None)):
         refused: str | None = reactive_sentence(state)
@@ -93,8 +91,8 @@ def dry_run(
         refused = refusal_by_cap(state, wanted)
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
-    anew = retry or wanted.bounds != now.bounds or numbers != not_there_yet(state)
-    held_back = state.taken_back is not None and not anew
+    others = wanted.bounds != now.bounds or numbers != not_there_yet(state)
+    held_back = state.taken_back is not None and not (retry or others)
     if held_back:
         wanted = effective(evolve(state, requirements=declared))
     graph = wanted_graph(state.graph, wanted)
@@ -111,15 +109,14 @@ def dry_run(
             "These bounds were tried and taken back: nothing is done for them unless it is a retry."
         )
     if parallelism is None:
+        then = "keep running as it is until more appear" if current else "wait for more"
         sentences.append(
-            f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job would "
-            + ("keep running as it is until more appear." if current else "wait for more.")
+            f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job would {then}."
         )
     elif reachable < desired:
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
-    sentences += short_of
-    sentences += _waits(state, declared, on_timeout, reachable)
+    sentences += [*short_of, *_waits(state, declared, on_timeout, reachable)]
     rung = _rung(state, current, parallelism)
     if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
