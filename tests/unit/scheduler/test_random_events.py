@@ -137,7 +137,7 @@ class Life(RuleBasedStateMachine):
         numbers = [record.number for record in job.records if record.spans]
         assert numbers == sorted(numbers), "records ended out of order"
         assert len({*told, *numbers}) == len(job.records), "a record ended twice"
-        assert len(numbers) + (job.state.timeline.open is not None) == job.state.timeline.records
+        assert len(job.records) + (job.state.timeline.open is not None) == job.state.timeline.records
         assert all(record.reason is not None for record in job.records[count:])
         if not job.state.slots and job.state.phase.kind == "Finished":
             assert job.state.timeline.open is None
