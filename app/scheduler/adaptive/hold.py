@@ -99,6 +99,12 @@ def is_met(state: JobState, change: Pending, parallelism: Mapping[str, int]) -> 
     )
 
 
+def asks_for_more(state: JobState, change: Pending, parallelism: Mapping[str, int]) -> bool:
+    """Whether ``change`` raises anything above ``parallelism``."""
+    least = _targets(state, change, _goal(state, _without(held(state), change)))
+    return any(count > parallelism[vertex] for vertex, count in least.items())
+
+
 def slots_needed(state: JobState, change: Pending) -> int:
     """With how many slots ``change`` has what it asks for, if whatever else waits goes on waiting."""
     goal = _goal(state, _without(held(state), change))
@@ -159,6 +165,8 @@ def _bounds(state: JobState, kept: Collection[Pending]) -> Requirements:
 
 def _declared(state: JobState, kept: Collection[Pending]) -> Requirements:
     """What was declared but for ``kept``, within the scaling policy."""
+    if not kept:
+        return state.bounds
     return within(state.policy, state.graph, without(state.requirements, kept))
 
 

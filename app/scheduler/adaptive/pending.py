@@ -28,7 +28,6 @@ from app.scheduler.adaptive.state import (
     Canceling,
     Created,
     CreatingExecutionGraph,
-    Executing,
     Failing,
     Finished,
     JobState,
@@ -168,13 +167,14 @@ def carry_over(draft: Draft, graph: JobGraph, carried: BoundsOfVertices) -> None
 def settle(draft: Draft, before: JobState) -> None:
     """Forget what is on its way or over, and bring the timer in line with what is left. ``before``: at the beginning of
     the step."""
-    state = draft.state
-    gone = [one for one in state.pending if _is_over(state, one)]
+    gone = [one for one in draft.state.pending if _is_over(draft.state, one)]
     if gone:
+        in_vain = [one for one in gone if _came_to_nothing(before, draft.state, one)]
         drop(draft, *gone)
-        if not isinstance(state.phase, _ENDS):
+        if not isinstance(draft.state.phase, _ENDS):
             slot_declaration.declare(draft)
-            _tell_of_nothing_done(draft, before, gone)
+            for one in in_vain:
+                _tell_of_nothing_done(draft, one)
     for one in draft.state.pending:
         begun = one.deadline is not None and _is_begun(draft.state, one)
         if begun != one.begun:
@@ -239,26 +239,29 @@ def _is_begun(state: JobState, one: Pending) -> bool:
     return False
 
 
-def _tell_of_nothing_done(draft: Draft, before: JobState, gone: list[Pending]) -> None:
-    """Say which of ``gone`` have ended without that anything was done for them: a ceiling, a cap or the partitions of
-    the state allow no more than is in force."""
-    state = draft.state
-    waited = {one.version for one in before.pending if one.deadline is not None and not one.begun}
-    stays = isinstance(state.phase, Executing) and state.plan is not None and state.plan == before.plan
-    for one in gone if stays else ():
-        if one.version not in waited:
-            continue
-        message = (
-            f"The bounds of {_named(state, one.former)} of version {one.version} wait for their deadline no longer: "
-            "the scaling policy, the cap or the state partitions allow no more than is in force. They stay declared."
-        )
-        record, nothing = state.timeline.open, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
-        if record is None:
-            timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
-        elif record.number == one.record and not timeline.has_plan(record):
-            timeline.close_record(draft, nothing, message=message)
-        else:
-            timeline.note(draft, message)
+def _came_to_nothing(before: JobState, state: JobState, one: Pending) -> bool:
+    """Whether ``one``, which is over, waited for more than ran, and asks for no more now: a ceiling, a cap or the
+    partitions of the state do not allow it."""
+    was = next((own for own in before.pending if own.version == one.version), None)
+    if was is None or was.begun or was.deadline is None or before.plan is None:
+        return False
+    at = dict(before.plan.parallelism)
+    return hold.asks_for_more(before, was, at) and not hold.asks_for_more(state, one, at)
+
+
+def _tell_of_nothing_done(draft: Draft, one: Pending) -> None:
+    message = (
+        f"The bounds of {_named(draft.state, one.former)} of version {one.version} wait for their deadline no longer: "
+        "the scaling policy, the cap or the state partitions allow no more than ran. They stay declared."
+    )
+    record = draft.state.timeline.open
+    if record is None:
+        timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+    elif record.number == one.record and not timeline.has_plan(record):
+        nothing = TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
+        timeline.close_record(draft, nothing, message=message)
+    else:
+        timeline.note(draft, message)
 
 
 def _replace(draft: Draft, one: Pending, new: Pending) -> None:

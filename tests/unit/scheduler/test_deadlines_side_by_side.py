@@ -103,12 +103,19 @@ def test_a_ceiling_that_ends_the_wait_says_so() -> None:
     assert (job.parallelism, upper_bounds(job)) == ([4, 4, 4], {4})
 
 
+def test_so_does_one_below_what_runs() -> None:
+    job = set_policy(waiting(ROLLBACK), ceiling=1)
+    assert (job.kind, job.state.pending) == ("Rescaling", ())
+    assert "of version 2 wait for their deadline no longer" in (job.open.message or "")
+    assert job.applied().parallelism == [1, 1, 1]
+
+
 def test_so_does_a_cap() -> None:
     job = waiting(ROLLBACK).do(SlotShareUpdated(SlotShare(2, cap=2)))
     assert job.state.pending == () and job.nothing_open
     ended = job.records[-1]
     assert (ended.number, ended.reason) == (2, NOTHING)
-    assert "the cap or the state partitions allow no more than is in force" in (ended.message or "")
+    assert "the cap or the state partitions allow no more than ran" in (ended.message or "")
 
 
 def test_also_if_its_record_has_ended() -> None:
