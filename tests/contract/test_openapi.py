@@ -179,6 +179,7 @@ MUST_ACCEPT = CHECKS.get_one("positive_data_acceptance")
 MUST_REFUSE = CHECKS.get_one("negative_data_rejection")
 SAYS_LESS = frozenset(
     {
+        "cancelRescale",
         "createBatch",
         "deleteScalingPolicy",
         "putResourceRequirements",
