@@ -13,7 +13,7 @@ from typing import Any
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
 from app.scheduler import explain, slots, validate
-from app.scheduler.adaptive import draft, trial
+from app.scheduler.adaptive import hold, trial
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.batch import layout, regions
 from app.scheduler.batch.regions import Region, Regions
@@ -83,7 +83,7 @@ def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager
             return found
         return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))
 
-    return instead(draft, "effective", effective)
+    return instead(hold, "effective", effective)
 
 
 def more_than_the_slots_allow() -> contextlib.AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse, model_bytes, next_page
-from app.api.dependencies import Declared, Job, JobNow, Plane, etag
+from app.api.dependencies import Declaration, Job, JobNow, Plane, declaration, etag
 from app.api.openapi import answered
 from app.api.parameters import PAGE, After, Limit, RescaleUuid
 from app.api.record_cache import AnswerCache, Rendered
@@ -138,20 +138,16 @@ async def cancel_rescale(
     response: Response,
     job: Job,
     plane: Plane,
-    declared: Declared,
+    declared: Annotated[
+        Declaration, declaration(lambda state: state.requirements.version, "The requirements are")
+    ],
 ) -> Empty:
     """Cancel a rescale that waits
 
     The former bounds come back for the vertices that the request had changed. Refused with 409 if a plan was made for
     the rescale, or if nothing of it waits any more. If-Match is the version of the requirements.
     """
-    asked = RescaleCancellation(
-        rescaleuuid,
-        if_match=declared.version(job.state.requirements.version, "The requirements are"),
-        requested_by=declared.requested_by,
-        reason=declared.reason,
-        idempotency_key=declared.idempotency_key,
-    )
+    asked = RescaleCancellation(rescaleuuid, **declared)
     result = await plane.cancel_rescale(job.state.job_id, asked)
     response.headers["ETag"] = etag(result.version)
     return Empty()
