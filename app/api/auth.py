@@ -1,5 +1,5 @@
-"""Bearer tokens from a file: who calls. Without a file everyone is `anonymous`, and the server binds loopback
-only.
+"""Authentication by bearer tokens from a file. Without a file every caller is `anonymous`, and the server
+listens only on loopback.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class TokenFile(Tokens):
         try:
             self._take(Tokens.read(self._path))
         except TokenFileError as error:
-            self._problems = [f"{error} The tokens that were read before hold until it is mended."]
+            self._problems = [f"{error} The previous tokens stay valid until the file is corrected."]
             log.error("the token file has changed and cannot be used", error=str(error))
         else:
             self._problems = []
@@ -190,7 +190,7 @@ def _add(names: dict[bytes, str], metrics_only: list[bytes], text: str) -> str |
     else:
         digest = hashlib.sha256(secret.encode()).digest()
     if digest in names:
-        return "the same token is there twice"
+        return "two lines have one token"
     names[digest] = name
     if is_for_metrics:
         metrics_only.append(digest)

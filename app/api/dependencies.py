@@ -1,4 +1,4 @@
-"""What endpoints ask for: the control plane, the job of the path, who calls, and on what condition."""
+"""Dependencies of endpoints: the control plane, the job of the path, the caller, and conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a refusal becomes an answer: `{"errors": [...]}`, one sentence each, never a stack trace."""
+"""Conversion of refusals to answers: `{"errors": [...]}`, one sentence each, never a stack trace."""
 
 from __future__ import annotations
 

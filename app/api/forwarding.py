@@ -1,5 +1,5 @@
-"""Requests for jobs of other control planes: sent on to the owner, or answered from the database where nobody owns
-the job and nothing is to be changed.
+"""Requests for jobs of other control planes: forwarded to the owner. Without an owner, reads are answered from
+the database.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _headers_back(answer: httpx.Response) -> list[tuple[bytes, bytes]]:
 
 
 async def _passed_on(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """Breaks off where the owner does, so that nobody takes it for the end."""
+    """Breaks off where the owner does, so that the client does not take it for the end."""
     try:
         async for part in answer.aiter_raw():
             yield part

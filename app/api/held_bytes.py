@@ -1,4 +1,4 @@
-"""How many bytes of bodies are in memory at once, of all requests together."""
+"""The number of bytes of request bodies in memory, for all requests together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT_FOR_SMALL_BYTES: Final = 16 * 1024 * 1024
 DRIVERS_LIMIT_BYTES: Final = 32 * 1024 * 1024
 """Of drivers' calls, whose bodies are read only after their secrets have been."""
 FREE_BYTES: Final = 64 * 1024
-"""Of each body: that much is in memory before anybody reads it."""
+"""Bytes of each body that are in memory before it is read."""
 
 _HELD = "slotwise.held"
 

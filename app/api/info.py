@@ -1,4 +1,4 @@
-"""What the server tells about itself."""
+"""The values that describe the server."""
 
 from __future__ import annotations
 

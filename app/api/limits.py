@@ -1,4 +1,4 @@
-"""How large bodies may be, for the server, which refuses larger ones, and for the command line, which sends none."""
+"""The limits for the size of bodies, for the server and for the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header by which clients know that an answer is a Slotwise server's, and not of something else at its port."""
+"""The header that identifies answers of a Slotwise server."""
 
 MARK = "X-Slotwise"
 API_VERSION = "v1"

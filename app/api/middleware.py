@@ -1,4 +1,4 @@
-"""What every request passes before it is routed, as plain ASGI: each layer of Starlette's own kind costs a task."""
+"""ASGI middleware for every request. It is plain ASGI because each of Starlette's layers costs a task."""
 
 from __future__ import annotations
 

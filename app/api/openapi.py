@@ -1,4 +1,4 @@
-"""The OpenAPI document: what it says besides the routes, and the refusals that many operations share."""
+"""The OpenAPI document: its additions to FastAPI's document, and the refusals that many operations share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Types of what paths, queries and headers carry. Each says in its own words what it
-expects, and FastAPI documents it.
-"""
+"""Types of path, query and header parameters. Each has a text of the expected value, and FastAPI documents it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Operation(APIRoute):
 
     access: ClassVar = Access.USER
     is_shared: ClassVar = False
-    """Whether every server answers it, whoever owns the job: what it answers comes from the database."""
+    """Whether every server answers it for all jobs, from the database."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         summary, _, description = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
@@ -165,7 +165,7 @@ def _headers(given: Iterable[tuple[bytes, bytes]], known: dict[bytes, str]) -> d
 
 
 def _is_open(access: Access | None, scope: Scope) -> bool:
-    """Whether an operation may be called by somebody without the name of a user."""
+    """Whether an operation may be called without the name of a user."""
     if access is Access.METRICS:
         is_for_metrics: bool = scope["app"].state.tokens.is_for_metrics(scope["headers"])
         return is_for_metrics

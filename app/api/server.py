@@ -28,7 +28,7 @@ class PortRefused(Exception):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet, so that nobody is let in before the server is ready.
+    """A bound socket that does not listen yet, so that no client connects before the server is ready.
 
     Raises:
         PortRefused: it cannot be bound.
@@ -47,7 +47,7 @@ def bind(host: str, port: int) -> socket.socket:
 def listen(listener: socket.socket) -> None:
     """
     Raises:
-        PortRefused: somebody else listens there.
+        PortRefused: another program listens there.
     """
     try:
         listener.listen(_BACKLOG)
@@ -89,7 +89,7 @@ class Server(uvicorn.Server):
                 lifespan="off",
                 server_header=False,
                 headers=[(MARK, API_VERSION)],
-                # Nobody stands in front; whoever says so in a header is not to be believed.
+                # No proxy is trusted: headers of proxies are ignored.
                 proxy_headers=False,
                 timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
                 timeout_keep_alive=int(IDLE_S),

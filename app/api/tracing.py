@@ -50,7 +50,7 @@ P = ParamSpec("P")
 
 
 def _harmless(told: Callable[P, None]) -> Callable[P, None]:
-    """Who is told decides nothing: a defect here is logged, and what is traced goes on."""
+    """A defect of tracing is logged and does not affect the traced operation."""
 
     @functools.wraps(told)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""YAML read strictly, as JSON with another face: what it gives could have been written as JSON.
+"""A strict YAML reader: every accepted text could have been written as JSON.
 
 Unlike YAML 1.1, and like what people expect: dates, times and version numbers stay text, 010 is no octal number, and
 unquoted yes, no, on, off, which some readers take for booleans, are refused rather than guessed. Refused are also

@@ -1,4 +1,4 @@
-"""How long Spark's batches take with other numbers of tasks: the model that decisions are made by.
+"""The model of the autoscaler: the duration of Spark's batches with other numbers of tasks.
 
 Spark runs the stages of a micro-batch one after another, so the times of the vertices of a query add up, and when the
 sum reaches a second per second the query can do no more. With q tasks instead of p, the time of a vertex is divided by
@@ -43,7 +43,7 @@ class Demand:
     own_ms: float = 0.0
 
     def needed_ms(self, tasks: Mapping[str, int]) -> list[float]:
-        """What each query needs of each second with so many tasks per vertex id."""
+        """The time per second that each query needs with these numbers of tasks, by vertex id."""
         busy_ms = longest_query_ms(self.seen)
         rows_share = 1 - min(1.0, self.own_ms / busy_ms) if busy_ms > 0 else 1.0
         times = self.factor * rows_share
@@ -77,7 +77,7 @@ def longest_query_ms(seen: Snapshot) -> float:
 
 
 def vertex_ms(vertex: Vertex, tasks: int) -> float:
-    """What a vertex takes of each second with so many tasks, for the rows that were measured."""
+    """The time per second that a vertex needs with this number of tasks, for the measured rows."""
     uneven_ms = vertex.busy_ms * max(0.0, vertex.skew - 1.0)
     return vertex.busy_ms * vertex.parallelism / tasks + uneven_ms
 

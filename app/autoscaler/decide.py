@@ -1,6 +1,6 @@
-"""The decision: from what is seen of a job and a policy to new upper bounds, with the reason in words.
+"""The decision: new upper bounds from a snapshot of a job and a policy, with the reason in words.
 
-Pure: the same snapshot and policy give the same decision, and nobody is asked or told.
+Pure: equal snapshots and policies give equal decisions, without I/O.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _no_figures(seen: Snapshot, policy: Policy) -> str | None:
     if load.rows_per_second <= 0 and (load.backlog_rows or load.arrival_per_second):
         return "Rows wait at the sources, but none was processed: nothing says how long a row takes."
     if load.rows_per_second > 0 and not any(each.busy_ms for each in seen.vertices):
-        return "Rows were processed, but Spark told no time of tasks: nothing says how long a row takes."
+        return "Rows were processed, but Spark reported no task times, so the time per row is not known."
     return None
 
 

@@ -1,4 +1,6 @@
-"""The loop: look, decide, declare. Lower bounds stay as they are, and what another declared is never written over."""
+"""The loop: read, decide, declare. Lower bounds do not change, and bounds of other clients are never
+overwritten.
+"""
 
 from __future__ import annotations
 

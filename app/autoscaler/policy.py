@@ -1,4 +1,4 @@
-"""What a user asks of the autoscaler: the policy, and how its document is read."""
+"""The policy of the autoscaler, and the parser of its document."""
 
 from __future__ import annotations
 

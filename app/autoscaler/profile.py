@@ -1,4 +1,4 @@
-"""What tasks of a job cost by themselves, learned from its own past at different loads.
+"""The start time of a job's tasks, learned from its past at different loads.
 
 A task takes some time before its first row: it is started, and so may be a Python worker. While batches follow each
 other without a pause, small batches are many, so this time fills what the rows leave: busy time then says little of the

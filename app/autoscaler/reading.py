@@ -1,4 +1,4 @@
-"""A snapshot of a job, from what the REST API says of it (docs/metrics.md)."""
+"""A snapshot of a job from the REST API (docs/metrics.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Periods of the day and of the week, in which a policy has other limits."""
+"""Periods of the day and the week with other limits of a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the autoscaler sees of a job at one moment, and what it decides."""
+"""The snapshot of a job that the autoscaler reads, and its decision."""
 
 from __future__ import annotations
 

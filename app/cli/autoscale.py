@@ -1,4 +1,6 @@
-"""`slotwise autoscale`: the reference autoscaler for one job, and what it sees, decides and why, live."""
+"""`slotwise autoscale`: the reference autoscaler for one job, with a live view of figures, decisions and
+reasons.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def autoscale(
     job: JobArgument,
     policy_file: PolicyOption = None,
     recommend_only: Annotated[
-        bool, typer.Option("--recommend-only", help="Say what would be declared; declare nothing.")
+        bool, typer.Option("--recommend-only", help="Print decisions and reasons; declare nothing.")
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = None,

@@ -1,4 +1,4 @@
-"""`slotwise decisions`: how parallel the vertices of a batch job were decided to run, and from which numbers."""
+"""`slotwise decisions`: the parallelism that was decided for the vertices of a batch job, with the numbers."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ class Check:
 
 
 def doctor(
-    port: Annotated[int | None, typer.Option(help="The port that a server is to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port for the server.")] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", parser=path_of, help="The data directory that a server is to use."),
+        typer.Option(metavar="PATH", parser=path_of, help="The data directory for the server."),
     ] = None,
     cluster_master: Annotated[
         str | None, typer.Option(help="The master of a cluster, as for slotwise serve.")

@@ -1,4 +1,4 @@
-"""What ends a command early: `app.cli.program.main` prints the sentences and sets the exit status."""
+"""Errors that end a command: `app.cli.program.main` prints the sentences and sets the exit status."""
 
 from __future__ import annotations
 

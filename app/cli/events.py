@@ -1,4 +1,4 @@
-"""`slotwise events`: what happens, as it happens."""
+"""`slotwise events`: the events of a job or of all jobs."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ JobOption = Annotated[
     typer.Argument(
         metavar="JOB",
         show_default=False,
-        help="Its id, the start of its id, or its name; not given: all jobs, and the servers.",
+        help="Its id, the start of its id, or its name; default: all jobs, and the servers.",
     ),
 ]
 
 
 def events(
     job: JobOption = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show what happens from now on, until Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new events, until Ctrl-C.")] = False,
     after: Annotated[
         int | None,
-        typer.Option(min=0, help="Only events behind the one of this id; 0: from the oldest that is kept."),
+        typer.Option(min=0, help="Only events after this id; 0: from the oldest stored event."),
     ] = None,
     types: Annotated[
         str | None, typer.Option(help="Only events of these types, separated by commas.")
@@ -43,7 +41,7 @@ def events(
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Show what has happened to a job, or to all jobs and the servers; with -f, what happens from now on.
+    """Show the stored events of a job, or of all jobs and the servers; with -f, new events.
 
     With --json one JSON document per line.
     """

@@ -170,7 +170,7 @@ def deployed_parallelism(vertex: dict[str, Any]) -> int | None:
 def explain(
     job: JobArgument, as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None
 ) -> None:
-    """Say what the job wants, holds and runs with, and why these differ."""
+    """Print the slots and parallelism that the job wants, holds and uses, and the reasons for differences."""
     with Client(server, token_file) as client:
         explanation = client.get(f"/jobs/{client.find_job(job)}/explanation")
     if as_json:
@@ -268,7 +268,7 @@ def cancel(
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change")
         client.request("PATCH", f"/jobs/{job_id}", params={"mode": "cancel"})
-        with accepted(f"The job {job_id} was told to cancel, and will."):
+        with accepted(f"The cancel of job {job_id} was accepted and continues."):
             state = wait_until_ended(client, job_id) if wait else status_of(client, job_id)
     if as_json:
         print_json({"jobid": job_id, "status": state})
@@ -296,7 +296,7 @@ def stop(
             else:
                 say(f"{job_id} stops after its batch in flight.")
             return
-        with accepted(f"The job {job_id} was told to stop, and will."):
+        with accepted(f"The stop of job {job_id} was accepted and continues."):
             location = wait_until_stopped(client, job_id, trigger_id)
             state = wait_until_ended(client, job_id)
     if as_json:

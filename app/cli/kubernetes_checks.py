@@ -1,4 +1,6 @@
-"""What `slotwise doctor` says of Kubernetes: whether the API is there, lets us in, and would take an executor's pod."""
+"""The checks of `slotwise doctor` for Kubernetes: the API answers, accepts the token, and would admit an
+executor's pod.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slotwise logs` and `slotwise attempts`: what ran a job, and what it printed."""
+"""`slotwise logs` and `slotwise attempts`: the runs of a job, and their output."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def _row(attempt: dict[str, Any]) -> list[str]:
 
 def logs(
     job: JobArgument,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on with what is written from now on.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue with new lines.")] = False,
     attempt: Annotated[
         int | None,
         typer.Option(min=1, show_default=False, help="The number of an attempt; default: the newest."),

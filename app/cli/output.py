@@ -1,4 +1,4 @@
-"""How answers are shown: rich tables on a terminal, aligned plain lines elsewhere, JSON on request."""
+"""Output of answers: rich tables on a terminal, aligned plain lines otherwise, JSON on request."""
 
 from __future__ import annotations
 

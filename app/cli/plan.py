@@ -1,4 +1,4 @@
-"""`slotwise plan`: what a program or a graph file would be as a job. Nothing is submitted."""
+"""`slotwise plan`: the job that a program or a graph file would be. Nothing is submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slotwise policy`: the floor and ceiling of the vertices of a job, whatever bounds are declared."""
+"""`slotwise policy`: the floor and ceiling of the vertices of a job."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def policy(
             "--all",
             metavar="FLOOR:CEILING",
             show_default=False,
-            help="For every vertex that has no such limit of its own.",
+            help="For every vertex without its own limit.",
         ),
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove every floor and ceiling first.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")
+        bool, typer.Option("--dry-run", help="Print the effect of the change; change nothing.")
     ] = False,
     history: Annotated[
         bool, typer.Option("--history", help="Show the policies before, who set them and why.")

@@ -1,4 +1,4 @@
-"""Programs on the command line: what `submit` and `plan` make of a Python file and its options."""
+"""Programs on the command line: the document that `submit` and `plan` make of a Python file and its options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MISSING = re.compile(r"\bno module (?:named )?'?([A-Za-z_]\w*)", re.IGNORECASE)
 
 def _said(name: str, metavar: str, said: str) -> Any:
     """An option of programs, of which ``said`` says what it is."""
-    return typer.Option(name, metavar=metavar, show_default=False, help=f"Of a program: {said}")
+    return typer.Option(name, metavar=metavar, show_default=False, help=f"For a program: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ProgramOptions:
     args: Annotated[
         list[str],
         typer.Argument(
-            metavar="[-- ARGS]", show_default=False, help="Of a program: its arguments, behind two dashes."
+            metavar="[-- ARGS]", show_default=False, help="For a program: its arguments, after two dashes."
         ),
     ] = field(default_factory=list)
     name: Annotated[str | None, _said("--name", "NAME", "default is its file's name.")] = None
@@ -101,14 +101,14 @@ class ProgramOptions:
         _said(
             "--from",
             "CHECKPOINT",
-            "the directory of a checkpoint on the server's host, a copy of which it goes on from.",
+            "the directory of a checkpoint on the server's host; the job continues from a copy of it.",
         ),
     ] = None
     batch: Annotated[
         bool,
         typer.Option(
             "--batch",
-            help="Of a program: it has no streaming queries of its own, and the job ends with it.",
+            help="For a program without streaming queries: the job ends when the program ends.",
         ),
     ] = False
 
@@ -173,7 +173,7 @@ class Submitted:
         if self.is_program and self.document.get("type") != JobType.BATCH:
             return "is being planned: it runs up to where it waits for its queries"
         if self.document.keys() & {"environment", "packages"}:
-            return "has an environment of its own, which is looked for, and built if it is new: that takes minutes"
+            return "has its own environment; if it is new, it is built now, which takes minutes"
         return ""
 
 
@@ -326,12 +326,12 @@ def _file_hint(sentences: Sequence[str], path: Path, artifacts: Mapping[str, byt
     module = match[1]
     beside = path.parent / f"{module}.py"
     if beside.name not in artifacts and beside.is_file():
-        return f"{beside.name} lies beside {path.name}, and is not sent along by itself: add --file {beside}"
+        return f"{beside.name} is in the directory of {path.name}, but is not sent automatically: add --file {beside}"
     package = path.parent / module
     if package.is_dir() and not any(name.startswith(f"{module}.") for name in artifacts):
         archive = f"{module}.zip"
         return (
-            f"The package {module} lies beside {path.name}, and is not sent along by itself: make a {archive} of it "
+            f"The package {module} is in the directory of {path.name}, but is not sent automatically: make {archive} "
             f"(cd {os.path.normpath(path.parent)} && python -m zipfile -c {archive} {module}) and add --file {archive}"
         )
     return None

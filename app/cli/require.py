@@ -47,7 +47,7 @@ OnTimeoutOption = Annotated[
     typer.Option(
         show_default=False,
         case_sensitive=False,
-        help="What happens at the deadline: COMMIT goes with the slots that there are, ROLLBACK (if not given) "
+        help="What happens at the deadline: COMMIT uses the available slots, ROLLBACK (the default) "
         "brings the former bounds back.",
     ),
 ]
@@ -69,16 +69,14 @@ def require(
             "--state-partitions",
             metavar="VERTEX=NUMBER",
             show_default=False,
-            help="Redistribute the state of a vertex into so many partitions: the job is drained and restarted. "
+            help="Redistribute the state of a vertex to this number of partitions: the job is drained and restarted. "
             "More are made without this where an upper bound asks for them.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")
+        bool, typer.Option("--dry-run", help="Print the effect of the change; change nothing.")
     ] = False,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Try again what was taken back, also with the same bounds.")
-    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try bounds again that were taken back.")] = False,
     reason: ReasonOption = None,
     deadline: DeadlineOption = None,
     on_timeout: OnTimeoutOption = None,

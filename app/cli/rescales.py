@@ -75,7 +75,7 @@ def cancel_rescale(
     record: Annotated[
         str | None,
         typer.Argument(
-            metavar="NUMBER|UUID", show_default=False, help="The rescale's record; not given: the newest one."
+            metavar="NUMBER|UUID", show_default=False, help="The rescale's record; default: the newest one."
         ),
     ] = None,
     reason: ReasonOption = None,

@@ -38,7 +38,7 @@ def share(
     cap: Annotated[
         str | None,
         typer.Option(
-            "--cap", metavar="SLOTS", help=f"The most slots that it may have; {NO_CAP} for no such limit."
+            "--cap", metavar="SLOTS", help=f"The most slots that the job may hold; {NO_CAP} for no limit."
         ),
     ] = None,
     reason: ReasonOption = None,
@@ -46,7 +46,7 @@ def share(
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Show the share of a job, or change what is given of it; the rest stays as it is."""
+    """Show the slot share of a job, or change the numbers that are given."""
     wanted = _wanted(weight, priority, cap)
     if reason is not None and not wanted:
         raise UsageError("--reason goes with a change: give --weight, --priority or --cap.")

@@ -1,4 +1,4 @@
-"""One look at a job: everything that `watch` and the demo show, read in a handful of requests."""
+"""A snapshot of a job: everything that `watch` and the demo show, read by a few requests."""
 
 from __future__ import annotations
 

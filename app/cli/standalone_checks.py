@@ -1,5 +1,6 @@
-"""What `slotwise doctor` says of a Spark standalone cluster: whether its master can be seen and called, what its
-workers offer, and whether executors on them could reach the drivers."""
+"""The checks of `slotwise doctor` for a Spark standalone cluster: its master is reachable, its workers offer
+slots, and executors on them could reach the drivers.
+"""
 
 from __future__ import annotations
 

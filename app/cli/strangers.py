@@ -1,4 +1,4 @@
-"""In a sentence or two: what answers at the server's address if it is not Slotwise, and what to do about it."""
+"""A sentence about the program that answers at the server's address if it is not Slotwise, and advice."""
 
 from __future__ import annotations
 

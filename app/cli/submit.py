@@ -1,4 +1,4 @@
-"""`slotwise submit`: a graph file or a program, and what goes with it, checked here and sent to the server."""
+"""`slotwise submit`: a graph file or a program, checked and sent to the server with its files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def submit(
             job_id = str(post(client, submitted)["jobid"])
         state = "accepted"
         if wait:
-            with accepted(f"The job {job_id} was submitted, and goes on."):
+            with accepted(f"The job {job_id} was submitted, and continues."):
                 details = wait_until_under_way(client, job_id, timeout)
             state = details["state"]
             if state in TERMINAL_STATUSES:

@@ -1,4 +1,4 @@
-"""`slotwise submit --replace`: a new version of a running job, and what became of it."""
+"""`slotwise submit --replace`: a new version of a running job, and its outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ReplaceOption = Annotated[
         "--replace",
         metavar="JOB",
         show_default=False,
-        help="A running job, by id or name, that FILE is a new version of: it goes on from the job's checkpoints.",
+        help="A running job, by id or name, that FILE replaces as a new version, from the job's checkpoints.",
     ),
 ]
 
@@ -50,7 +50,7 @@ def replace_job(
             number = int(send_to(client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
         outcome = "STARTING"
         if wait:
-            with accepted(f"Version {number} of the job {job_id} was accepted, and goes on."):
+            with accepted(f"Version {number} of the job {job_id} was accepted, and continues."):
                 version, problem = _outcome(client, job_id, number, timeout_s)
                 outcome = version["outcome"]
     if as_json:

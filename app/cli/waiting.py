@@ -1,5 +1,4 @@
-"""What `submit --wait` waits for, and what it shows meanwhile: a live view on a terminal, elsewhere a line for each
-thing that is new."""
+"""The wait of `submit --wait`: a live view on a terminal, otherwise a line for each change."""
 
 from __future__ import annotations
 
@@ -127,8 +126,8 @@ class ClusterWatch:
         supply = self._client.get(f"/jobs/{self._job_id}/explanation").get("supply") or {}
         is_unreachable = bool(supply.get("outOfSight"))
         if is_unreachable and not self._is_told:
-            why = " ".join(supply.get("why") or ["The cluster cannot be asked what it has."])
-            warn(f"Waiting on: {why} What was asked for is kept; Ctrl-C does not undo it.")
+            why = " ".join(supply.get("why") or ["The cluster is unreachable."])
+            warn(f"Waiting on: {why} The request is stored; Ctrl-C does not undo it.")
         if self._is_told and not is_unreachable:
-            warn("Waiting on: the cluster can be asked again.")
+            warn("Waiting on: the cluster is reachable again.")
         self._is_told = is_unreachable

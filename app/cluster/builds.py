@@ -1,4 +1,4 @@
-"""What is built once and kept: environments and packages of jobs, each in a directory of its own in the cache."""
+"""Builds that are made once and kept: environments and packages of jobs, each in a directory of the cache."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def open_log(path: Path) -> Iterator[OpenLog]:
     """
     Raises:
         FileNotFoundError: it was removed, or is on another host.
-        OSError: it cannot be read, or somebody put something else in its place.
+        OSError: it cannot be read, or was replaced by another file.
     """
     with _opened(path, os.O_RDONLY, fcntl.LOCK_SH) as fd:
         yield OpenLog(fd)

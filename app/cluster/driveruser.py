@@ -166,7 +166,7 @@ class DriverUser:
         for _, directories, files, fd in os.fwalk(directory, follow_symlinks=False):
             for name in (*directories, *files):
                 os.chown(name, self.uid, self.gid, dir_fd=fd, follow_symlinks=False)
-        # Last: until then nobody but root can change what is in it.
+        # Last: until then only root can change its content.
         os.chown(directory, self.uid, self.gid, follow_symlinks=False)
 
     def open_run(self, lock_file: Path, scratch_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Pythons that drivers run on: that of the server, or one of a job's own, looked at before it is used."""
+"""The Pythons of drivers: that of the server, or that of a job's environment, which is checked before its use."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Periodic:
             except Exception:
                 pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
                 log.exception(
-                    "what goes on beside the jobs met a defect", activity=activity, again_in_s=pause_s
+                    "a periodic activity failed because of a defect", activity=activity, again_in_s=pause_s
                 )
                 self._troubles[activity] = (
                     f"The server meets a defect of its own when it {activity}: its log says which. It tries again."
@@ -41,5 +41,5 @@ class Periodic:
             else:
                 pause_s = every_s
                 if self._troubles.pop(activity, None) is not None:
-                    log.info("what goes on beside the jobs is well again", activity=activity)
+                    log.info("a periodic activity works again", activity=activity)
             await self._sleep(pause_s)

@@ -1,4 +1,4 @@
-"""What a cluster must be able to do for the worker: start drivers, find them again, and end them for certain.
+"""The interface of a cluster for the worker: start drivers, find them again, and end them with certainty.
 
 The embedded host implements it with processes; the simulator implements it with a seeded, faulty world.
 """

@@ -201,7 +201,7 @@ class LocalDriver:
 
     async def gone(self) -> None:
         await asyncio.shield(self._exited)
-        # The kernel tells nobody when a lock is let go.
+        # The kernel does not report when a lock is released.
         while not is_lock_free(self._ref.lock_file):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         await asyncio.to_thread(tidy, Path(self._ref.lock_file))

@@ -1,4 +1,4 @@
-"""Whether a cluster is reachable, and watching what it offers."""
+"""Reachability of a cluster, and the periodic read of its slots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reachability:
     def lost(self, reason: str) -> None:
         """It does not answer. The sentence changes only if ``reason`` does."""
         self._since_ms = self._since_ms or self._now_ms()
-        # What a URL has of names and passwords is nobody's business.
+        # Names and passwords in a URL are not shown.
         reason = re.sub(r"//[^/@\s]*@", "//", reason).rstrip(".")
         since = datetime.fromtimestamp(self._since_ms / 1000, UTC)
         self.unreachable = f"{self._what} cannot be asked since {since:%Y-%m-%d %H:%M:%S} UTC ({reason})."

@@ -1,4 +1,4 @@
-"""What a driver process is started with for a job: a Python, found or built for it, and packages for its JVM."""
+"""The runtime of a driver process: a Python, found or built for its job, and packages for its JVM."""
 
 from __future__ import annotations
 

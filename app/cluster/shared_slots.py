@@ -1,5 +1,6 @@
-"""The pool that several control planes share, as its arbiter sees it: put together from the records of all jobs
-(`app.scheduler.slot_ledger`) for each decision, so that whoever becomes the arbiter needs to know nothing else."""
+"""The shared pool of slots, as its arbiter computes it from the records of all jobs
+(`app.scheduler.slot_ledger`) for each decision. So a new arbiter needs no other data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slots that there are and which job holds which, as the arbiter has it (`app.scheduler.arbiter`).
+"""The pool of slots: which job holds which slot (`app.scheduler.arbiter` has the rules).
 
 A job declares how many slots it wants and how many it cannot do without (FLIP-291). What changes here is recorded only;
 `review` then gives what is free, and says of which jobs something is other than before. A slot that a job is to give
@@ -72,7 +72,7 @@ class SlotPool:
 
     @property
     def idle(self) -> int:
-        """What no job holds and nobody else uses, as far as it is known: while the cluster is reachable, `free`."""
+        """Slots that no job and no other application uses, as far as known: `free` while the cluster is reachable."""
         return max(0, len(self._free) - self._withheld)
 
     @property
@@ -192,7 +192,7 @@ class SlotPool:
         return frozenset(self._free)
 
     def keep_off(self, slot_ids: Iterable[str]) -> None:
-        """These are not for anybody now: a job that is not to have them may be using them still."""
+        """These slots are withheld: a job that is to give them back may still use them."""
         for slot_id in slot_ids:
             if self._free.pop(slot_id, None) is not None:
                 del self._slots[slot_id]

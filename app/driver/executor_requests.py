@@ -23,7 +23,7 @@ RETRY_S = 2.0
 """How long after the manager could not be told it is tried again."""
 
 REPEAT_S = 10.0
-"""How often the manager is told the same number while there are fewer."""
+"""The interval in which the number is sent again while executors are missing."""
 
 
 class ExecutorRequests:
@@ -97,7 +97,7 @@ class ExecutorRequests:
             self._backend.decommissionExecutor(str(number), why, False, False)
 
     def close(self) -> None:
-        """Nothing is said any more."""
+        """Send nothing more to the manager."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -49,7 +49,7 @@ class DriverError(Exception):
 
 
 class Fenced(Exception):
-    """Somebody newer owns the job: nothing more may be written."""
+    """A newer driver owns the job: nothing more may be written."""
 
 
 class BoundaryStop(Exception):

@@ -1,4 +1,4 @@
-"""What the document says of its vertices, against what Spark makes of them: looked at before anything runs.
+"""Comparison of a document's vertices with Spark's plan, before anything runs.
 
 Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.build`): the operators
 in between are the vertex's own.

@@ -1,5 +1,4 @@
-"""The plans that a driver knows: what it was told to run at, what each query has reached, and how a plan for more
-executors is taken up: in steps, with those that have come."""
+"""The plans of a driver: the ordered plan, and the plan that each query has reached."""
 
 from __future__ import annotations
 

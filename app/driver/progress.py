@@ -1,4 +1,4 @@
-"""What Spark says of a running query: batches committed, nothing to do, ended."""
+"""The progress of a running query, as Spark reports it: committed batches, no input, end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query's checkpoint says of its past, and the pauses in its output.
+"""The past batches of a query, read from its checkpoint, and the pauses in its output.
 
 Spark keeps one file per planned batch in ``offsets`` and one per committed batch in ``commits``.
 """

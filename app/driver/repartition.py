@@ -67,7 +67,7 @@ class Repartitioner:
         Raises:
             RepartitionFailed: it was not possible; every checkpoint is as it was.
             DriverError: a planned batch could not be settled.
-            Fenced: the job is somebody else's.
+            Fenced: another driver owns the job.
         """
         concerned = {
             query: wanted for query, wanted in self._wanted.items() if self._found(query, wanted) != wanted

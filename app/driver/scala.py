@@ -1,4 +1,4 @@
-"""What of Spark has no Python side: the Scala context, collections for it, and Java of ours."""
+"""Access to parts of Spark without a Python API: the Scala context, and its collections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SparkSession of a driver, and the settings that its promises rest on."""
+"""The SparkSession of a driver, with the settings on which Slotwise's promises depend."""
 
 from __future__ import annotations
 

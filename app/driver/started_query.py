@@ -289,7 +289,7 @@ class StartedQuery(ABC):
 
         Raises:
             DriverError: it failed.
-            Fenced: the job is somebody else's.
+            Fenced: another driver owns the job.
         """
         self._once = True
         try:

@@ -32,7 +32,7 @@ class Share:
 
 
 PlacedTask = tuple[Any, Any]
-"""What the JVM is told of a task: its partitions, and an option of its place."""
+"""The JVM's values of a task: its partitions, and an option of its place."""
 
 Board = dict[str, tuple[Share, ...]]
 """The shares of each `StatePlaces` of an attempt, by its key."""

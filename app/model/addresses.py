@@ -1,4 +1,4 @@
-"""Addresses as people write them in settings: of Spark masters, of their pages, of this host."""
+"""Parsing of addresses in settings: Spark masters, their web pages, this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job graph becomes streaming queries: one per sink."""
+"""The streaming queries of a job graph: one per sink."""
 
 from __future__ import annotations
 

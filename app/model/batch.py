@@ -1,4 +1,4 @@
-"""What the parts of a batch job exchange: finished results, and the work that a driver is told to do.
+"""The values that the parts of a batch job exchange: finished results, and the work of a driver.
 
 A *region* is a part of the job graph that runs as one piece of work (FLIP: pipelined region scheduling). A *dataset* is
 what a vertex leaves for regions that read it, in one partitioning; a *result* is a dataset that some run of its region

@@ -1,4 +1,4 @@
-"""Settings of Spark that a job may not have on a cluster: those that the slots rest on."""
+"""Spark settings that a job may not have on a cluster, because the slots depend on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIRST_EXECUTOR_SETTING = "spark.slotwise.firstExecutorTimeout"
 """For how many seconds an attempt waits for its first executor: of our own, Spark does not know it."""
 
 FIRST_EXECUTOR_S = 60.0
-"""What it is unless the cluster says that it may take longer."""
+"""The default, unless the cluster may take longer."""
 
 # One core for each executor, as many as the job holds slots.
 _CLUSTERS_OWN = (

@@ -1,4 +1,4 @@
-"""What must hold among the settings of a cluster. Each check raises ValueError with a sentence that names one."""
+"""Rules for the settings of a cluster. Each check raises ValueError with a sentence that names a setting."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kind_of_master(master: str) -> str:
 
 
 def check_driver_host(value: str) -> None:
-    """It is told to executors as it is."""
+    """Executors get this address unchanged."""
     if not is_host(value):
         raise ValueError(
             f"cluster_driver_host: should be a name or an address of this host, without a port (found {value!r})."

@@ -1,6 +1,7 @@
-"""Whether another version of a job can go on from the checkpoints of the one before, as far as their graphs tell.
+"""Whether a new version of a job can continue from the checkpoints of the previous version, judged by their
+graphs.
 
-The rest is Spark's to say, when the new version is started: for example that a column of the state has another type.
+Spark checks the rest when the new version starts, such as the types of columns in the state.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _differences(before: Query, after: Query, *, redistributed: bool) -> list[st
     was_at, is_at = _checkpoint(before), _checkpoint(after)
     if was_at != is_at:
         errors.append(
-            f"{about} has its checkpoint {is_at} now, and had it {was_at}: it would begin anew. Leave "
+            f"{about} has its checkpoint {is_at} now, and had it {was_at}: it would begin without its state. Leave "
             "checkpointLocation as it was."
         )
     old_path, new_path = (_folder(query.sink) for query in (before, after))

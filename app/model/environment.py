@@ -1,4 +1,4 @@
-"""What a job runs in: a Python with PySpark and the job's libraries, and packages (jars) for its JVM."""
+"""The environment of a job: a Python with PySpark and the job's libraries, and packages (jars) for its JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CREDENTIALS = re.compile(r"://[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSpec:
-    """Exactly one of these is said. ``python`` and ``archive`` are absolute paths on the host of the server, or
+    """Exactly one of these is given. ``python`` and ``archive`` are absolute paths on the host of the server, or
     ``archive`` is one of the job's artifacts; ``requirements`` are as pip reads them."""
 
     python: str | None = None

@@ -1,4 +1,4 @@
-"""The formats of sources that are known: what a document must say about each, how it splits, and what it promises.
+"""The known formats of sources: the fields that a document needs for each, how it splits, and its guarantees.
 
 The graph parser, the driver and the documentation read this table. A format that is not in it is Spark's own or that of
 a package: its options go to Spark unchanged.

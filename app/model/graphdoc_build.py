@@ -1,4 +1,4 @@
-"""What follows from a checked document: which vertices are static or stateful, and every default."""
+"""Values that are computed from a checked document: which vertices are static or stateful, and every default."""
 
 from __future__ import annotations
 

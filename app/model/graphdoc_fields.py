@@ -1,5 +1,6 @@
-"""How a field of a document is read: every error is collected with its place, and reading goes on. Which fields there
-are is said by `graphdoc` and `graphdoc_program`."""
+"""Reading the fields of a document: every error is collected with its place, and reading continues. The modules
+`graphdoc` and `graphdoc_program` have the list of fields.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from app.model.jobgraph import MAX_SETTING_CHARS
 from app.model.sentences import hint, kind_of, shown
 
 MAX_ERRORS: Final = 100
-"""More errors than this are counted only: nobody reads them, and a hostile document could have any number."""
+"""Further errors are only counted: they help no reader, and a hostile document could have any number."""
 
 MAX_NAME_LENGTH: Final = 200
 MAX_TEXT_LENGTH: Final = 100_000

@@ -1,4 +1,4 @@
-"""What a vertex does, read from its document: a source, a SQL text, a Python function, a sink."""
+"""Reading the operation of a vertex from its document: a source, a SQL text, a Python function, a sink."""
 
 from __future__ import annotations
 

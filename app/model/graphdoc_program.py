@@ -76,7 +76,7 @@ class ProgramDocument:
     runtime: Runtime = SERVERS
 
     def to_document(self) -> dict[str, object]:
-        """The document without bounds, as a driver is told it that plans the program; `parse_program` reads it."""
+        """The document without bounds, for the driver that plans the program; `parse_program` reads it."""
         return {
             "name": self.name,
             "type": self.type.value,

@@ -1,5 +1,4 @@
-"""What job graphs and programs have in common beside their names: artifacts, what they run in, config, the script and
-its arguments."""
+"""Reading the fields that job graphs and programs share: artifacts, config, the script and its arguments."""
 
 from __future__ import annotations
 

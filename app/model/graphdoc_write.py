@@ -1,4 +1,4 @@
-"""From a `JobGraph` to its document, with every default written out."""
+"""Conversion of a `JobGraph` to its document, with every default."""
 
 from __future__ import annotations
 

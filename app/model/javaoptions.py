@@ -1,4 +1,4 @@
-"""Options for a JVM as people write them: one text, split as a shell splits it."""
+"""Parsing of JVM options: one text, split as a shell splits it."""
 
 from __future__ import annotations
 

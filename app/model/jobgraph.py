@@ -1,4 +1,4 @@
-"""The JobGraph: what a job is made of, as plain frozen values.
+"""The JobGraph: the vertices and edges of a job, as frozen values.
 
 A graph is built by `app.model.graphdoc` from the document of the REST contract, which has checked it; code that
 holds a `JobGraph` may rely on the rules named at the fields. Vertices are in topological order, inputs first.

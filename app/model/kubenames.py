@@ -1,4 +1,6 @@
-"""How Kubernetes writes names, quantities and the address of its API server; the labels that Slotwise gives to pods."""
+"""The formats of Kubernetes for names, quantities and the address of its API server; the labels of Slotwise's
+pods.
+"""
 
 from __future__ import annotations
 

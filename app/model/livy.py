@@ -1,5 +1,6 @@
-"""Batches as Livy has them, in our terms: which program a body of `POST /batches` asks for, and Livy's words for the
-states of jobs. What a job cannot have here is refused."""
+"""Conversion of Livy's batches: the program that a body of `POST /batches` asks for, and Livy's words for the
+states of jobs. Fields that Slotwise cannot fulfil are refused.
+"""
 
 from __future__ import annotations
 

@@ -26,4 +26,6 @@ def local_paths(graph: JobGraph) -> Iterator[tuple[str, str]]:
 
 def refusal_of(vertex: str, path: str) -> str:
     """Why that vertex may not have ``path``."""
-    return f"Vertex {vertex}: the path {path} lies where the server keeps its own files: no job reads or writes there."
+    return (
+        f"Vertex {vertex}: the path {path} is in a directory of the server, which jobs may not read or write."
+    )

@@ -1,6 +1,6 @@
-"""What of a job and a server is shown to whoever may read, and what is hidden: passwords, keys and tokens.
+"""Masking of passwords, keys and tokens in everything that the API shows of a job or a server.
 
-Rather too much than too little: what is hidden is in the file that it was written in.
+In doubt a value is masked, because its author can still read it in the original file.
 """
 
 from __future__ import annotations

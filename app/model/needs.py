@@ -1,4 +1,4 @@
-"""What sources and sinks of a graph document need of the environment that its drivers run in."""
+"""The libraries that sources and sinks of a graph document need in the environment of its drivers."""
 
 from __future__ import annotations
 

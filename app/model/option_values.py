@@ -1,5 +1,4 @@
-"""How the values of options are written: durations as in Flink's configuration, counts, fractions, choices. And the
-names of options that others than the table of options have to say."""
+"""Parsing of option values: durations as in Flink's configuration, counts, fractions, choices."""
 
 from __future__ import annotations
 

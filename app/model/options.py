@@ -250,7 +250,7 @@ class JobOptions:
 
     @property
     def is_reactive(self) -> bool:
-        """Whether the job follows whatever slots there are (FLIP-159): nobody declares bounds for it."""
+        """Whether the job uses all available slots (FLIP-159); its bounds cannot be declared."""
         return self.mode == REACTIVE
 
     @property

@@ -1,5 +1,6 @@
-"""Settings of Spark that no job may have, on whichever cluster: those that are Slotwise's own, and those that would do
-nothing. The rule is for submission; the driver of a STREAMING job refuses those again that would break it."""
+"""Spark settings that no job may have on any cluster: those that Slotwise sets, and those without effect. The
+rule applies at submission; the driver of a STREAMING job again refuses the settings that would break it.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +46,7 @@ _OWN: Final = {
     UI_KILL: "everybody who reaches the page could end tasks of the job by it",
 }
 
-_TOO_LATE: Final = (
-    "it would do nothing, because it is read before the JVM of a driver starts, and that runs already"
-)
+_TOO_LATE: Final = "it would have no effect, because the JVM of a driver has read it before it gets the job"
 _JARS: Final = (
     "list the libraries of a job under packages, by their coordinates group:artifact:version; for a BATCH graph, and "
     "on a cluster, install them in the pyspark/jars of every host"

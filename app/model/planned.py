@@ -1,7 +1,7 @@
-"""What a driver reads from the plans of a program: the graph of its streaming queries, before any of them runs.
+"""The graph of a program's streaming queries, which a driver reads from their plans before any of them runs.
 
-The vertices of a query are its streaming sources, its operators that keep state, and its sink, inputs first. What lies
-between two of them (filters, projections, functions) runs in the stage of the one before it.
+The vertices of a query are its streaming sources, its stateful operators, and its sink, inputs first. Operators
+between two vertices (filters, projections, functions) run in the stage of the preceding vertex.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The driver protocol: what a driver and its control plane say to each other, over HTTP, the driver calling.
+"""The driver protocol: HTTP calls of a driver to its control plane.
 
 | call (under /internal/v1/jobs/{job_id}/attempts/{attempt}) | body -> answer |
 |---|---|

@@ -1,6 +1,6 @@
-"""What clients are told of what has happened: the events of `/events` (docs/events.md).
+"""The public events of `/events` (docs/events.md).
 
-The core has events of its own, which are told to it (`app.scheduler.adaptive.events`). These here are told by it.
+The core has other events, which are its input (`app.scheduler.adaptive.events`). Public events are its output.
 """
 
 from __future__ import annotations

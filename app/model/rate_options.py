@@ -1,4 +1,4 @@
-"""The options of the source `rate`: checked when a job is submitted, all of them, with a sentence per mistake."""
+"""The options of the source `rate`, all checked at submission, with a sentence for each mistake."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class TriggerCause(StrEnum):
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody has asked for it; what happens by itself has another cause."""
+        """Whether a user has asked for it; other rescales have another cause."""
         return self in (TriggerCause.UPDATE_REQUIREMENT, TriggerCause.UPDATE_POLICY)
 
 

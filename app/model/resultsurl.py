@@ -1,4 +1,4 @@
-"""Where a server keeps the results of its BATCH jobs: a local folder, or a directory of a Hadoop file system."""
+"""The setting `results_url`: a local folder, or a directory of a Hadoop file system, for results of BATCH jobs."""
 
 from __future__ import annotations
 

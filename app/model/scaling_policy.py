@@ -1,6 +1,6 @@
-"""The floor and ceiling that an operator sets for the vertices of a job, whatever bounds are declared (ADR 47).
+"""The floor and ceiling of parallelism that an operator sets for the vertices of a job (ADR 47).
 
-Requirements stay as they were declared; decisions are made with what `within` makes of them.
+The requirements stay as declared. The scheduler decides with the bounds that `within` computes from both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Where a text has a secret, by what stands before it: a name that speaks of secrets, ``://user:``, ``Bearer``.
+"""The places of secrets in a text, found by the preceding text: a name that indicates a secret, ``://user:``,
+``Bearer``.
 
-Each place is found in a time that is proportional to the length of the text, whatever the text is: settings of jobs
-are hostile texts. So no pattern here can go back over what it has matched, and a value is looked at only behind a name
-that speaks of secrets.
+The search takes time proportional to the length of the text, for every text, because settings of jobs can be
+hostile. So no pattern may backtrack over matched text, and a value is examined only after a name that indicates
+a secret.
 """
 
 from __future__ import annotations

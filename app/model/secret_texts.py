@@ -1,9 +1,10 @@
-"""What is secret in texts that nobody wrote for us: errors and stack traces of drivers, which name URLs, options and
-the very values that a job was given.
+"""Secrets in texts that Slotwise did not write: errors and stack traces of drivers, which contain URLs, options
+and values of the job.
 
-Two ways: values that the job graph has under names that speak of secrets, wherever they stand, and what looks like a
-secret by what stands before it. A trace is there to be read, so less is taken for a secret than in a setting
-(`app.model.masking`): not the port of a URL, not a class, not a word that happens to be somebody's password.
+Two kinds of text are hidden: values that the job graph has under names that indicate a secret, at any place;
+and text that looks like a secret because of the preceding text. Traces must stay readable, so less is hidden
+than in a setting (`app.model.masking`): not the port of a URL, not a class, not a word that is a password by
+chance.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def _decoded(match: re.Match[str]) -> str:
 
 
 def _is_worth_hiding(value: str) -> bool:
-    # Somebody's password is "password".
+    # The word "password" may be a password.
     if value == HIDDEN or (value.isalpha() and is_secret(value)):
         return False
     if len(value) < (_LEAST_OF_A_WORD if value.isalpha() else _LEAST_CHARS):

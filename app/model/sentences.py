@@ -1,4 +1,4 @@
-"""Foreign values in sentences that tell a person what is wrong with them."""
+"""Formatting of users' values in error messages."""
 
 from __future__ import annotations
 

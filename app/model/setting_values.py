@@ -1,4 +1,4 @@
-"""Whether a value may be that of a setting of a kind: a TOML file has types, an environment has texts only."""
+"""Type checks of setting values: a TOML file has types, an environment has only texts."""
 
 from __future__ import annotations
 

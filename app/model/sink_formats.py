@@ -1,7 +1,7 @@
-"""The sinks that are Spark's own or a package's: what a document must say about each, and what it promises.
+"""The sinks of Spark and of packages: the fields that a document needs for each, and its guarantees.
 
-The graph parser, the driver and the documentation read this table. A format that is neither in it nor one of our own
-sinks is taken for one that Spark finds by its name: its options go to Spark unchanged.
+The graph parser, the driver and the documentation read this table. A format that is neither in the table nor
+one of Slotwise's own sinks is passed to Spark with its options unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a job may have of the slots, beside its bounds: its weight, its priority and its cap."""
+"""The slot share of a job: its weight, priority and cap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The web page of Spark in a driver: the settings by which a job asks for it, and where it cannot be had."""
+"""Spark's web page in a driver: the settings with which a job asks for it, and the cases in which it is
+refused.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a SQL text tells without Spark: the names that it mentions, and whether it keeps state over a stream.
+"""Analysis of a SQL text without Spark: the names that it mentions, and whether it keeps state over a stream.
 
-This is a reading of tokens, not a parser: Spark checks the text when the job starts. Where it cannot tell, it says
-stateful: a vertex that is taken for stateful costs state partitions, the opposite gives wrong results.
+It reads tokens and is not a parser: Spark checks the text when the job starts. In doubt a vertex counts as
+stateful: a wrong "stateful" costs state partitions, a wrong "stateless" gives wrong results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The numbers of state partitions that a job's requirements ask for, and whether its state can be given them.
+"""The numbers of state partitions that a job's requirements ask for, and whether they are possible.
 
-A stateful vertex has as many state partitions as its max parallelism says. Other than Flink's key groups they can be
-changed while a job lives: by a redistribution of the state, with the job drained and restarted (docs/adr/0017).
+A stateful vertex has as many state partitions as its max parallelism. Unlike Flink's key groups, the number can
+change during the life of a job: the job is drained, its state is redistributed, and it is restarted
+(docs/adr/0017).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON read strictly: one reading of each text, and a sentence with line and column for what is refused.
+"""A strict JSON reader: each text has one meaning, and a refusal has a sentence with line and column.
 
 Refused beyond what is no JSON at all: duplicate names, NaN and Infinity, numbers that no double or 64-bit integer
 holds, half surrogate pairs, a byte order mark, other encodings than UTF-8, more than `MAX_DEPTH` levels, and more than

@@ -11,7 +11,7 @@ Three rules, in this order:
 3. **Stability.** Who holds a slot wins a tie. What a job cannot use, or has beyond its cap, it gives back at once. Else
    a slot is taken away at once only if an admitted job is below its lower bound, and no more than it needs; and to even
    out shares, only from a job whose slots have not changed for a while, and never so many that it would have to
-   restart. Who can give in place does so before anybody restarts.
+   restart. Jobs that can give slots in place do so before a job restarts.
 
 What is taken away is given back in place: the job runs on with fewer tasks. The slots arrive when it has done so.
 """
@@ -68,7 +68,7 @@ class Claim:
 
     @property
     def floor(self) -> int:
-        """What nobody may take from it."""
+        """The slots that no other job may take from it."""
         if self.desired == 0 or (self.running and not self.can_give):
             return self.held
         if self.running:
@@ -109,7 +109,7 @@ class Why(Enum):
     HOLDS = "holds"
     """It has more than its share, which may be taken from it later."""
     KEEPS = "keeps"
-    """It has more than its share and could give no more of it without a restart, which nobody's share is worth."""
+    """It has more than its share and could give more only by a restart, which is not done to even out shares."""
     GROWING = "growing"
     """Others have what belongs to its share."""
     FULL = "full"
@@ -122,7 +122,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What a job may hold now, and what it is to come to.
+    """The slots that a job may hold now, and those that it will hold.
 
     ``allowed`` is less than it holds if it has to give slots back, and more if free slots are to be given to it.
     ``missing`` is what keeps a job with `Why.NO_ROOM` from running. ``due_ms``: when more may be taken from it, because
@@ -256,7 +256,7 @@ def _turn(claim: Claim, order: int, count: int) -> tuple[float, bool, int, int]:
 
 
 def _kept_in_place(claims: Sequence[Claim], shares: Mapping[str, int]) -> dict[str, int]:
-    """What each job keeps if nobody is to restart: its share, or more."""
+    """The slots that each job keeps if no job restarts: its share, or more."""
     return {
         claim.job_id: max(shares[claim.job_id], min(claim.in_place_floor, claim.held) if claim.running else 0)
         for claim in claims

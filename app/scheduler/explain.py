@@ -1,4 +1,4 @@
-"""In words: what a job wants, holds and runs at, and why they differ."""
+"""Sentences on the slots and parallelism that a job wants, holds and uses, and on the differences."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def _state_partitions(state: JobState) -> list[str]:
         when = "is under way"
         if state.repartition is not None and state.repartition.late:
             when = "is done when the program starts its query"
-        sentences = [f"A redistribution {when}: {begun}. Other numbers have to wait until it is done."]
+        sentences = [
+            f"A redistribution {when}: {begun}. Requests for other numbers wait until it is complete."
+        ]
         if state.repartition is not None and state.repartition.failed:
             sentences.append(f"{state.repartition.failed} attempt(s) at it failed.")
         return sentences
@@ -77,7 +79,7 @@ def _state_partitions(state: JobState) -> list[str]:
         return [f"A redistribution is to come, with a drain and a restart: {to_come}."]
     refused = state.repartition_refused
     if refused is not None and refused.requirements_uuid == state.requirements.uuid:
-        return [f"{refused.error} The same requirements, declared again, try it again."]
+        return [f"{refused.error} To try it again, declare the same requirements again."]
     return []
 
 

@@ -1,4 +1,4 @@
-"""What a step of a job means to those who follow the job: a pure function from the states around it.
+"""The public events of a step of a job: a pure function of the states before and after the step.
 
 Whoever writes the step writes these events with it, in one transaction, so that none is lost and none is told of what
 did not happen. One step may lead through several phases; it is told by where it ended.
@@ -78,7 +78,7 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
 
 
 def _declared(before: JobState, after: JobState) -> _Told:
-    """What somebody asked for."""
+    """Events of requests."""
     if after.requirements is not before.requirements:
         yield PublicEventType.REQUIREMENTS, _requirements(after.requirements, _deadline_of(after))
     if after.policy is not before.policy:

@@ -2,7 +2,7 @@
 
 Of each job there are two records. The **claim** is written by the job's owner: what the job wants, which slots it
 holds, and which grant it has seen. The **grant** is written by the arbiter: which slots the job may hold. Each has one
-writer at a time, fenced by an epoch, and each is durable before anybody acts on it.
+writer at a time, fenced by an epoch, and each is durable before it takes effect.
 
 **A slot is free if and only if no job may hold it** (`may_hold`):
 

@@ -1,4 +1,4 @@
-"""Who may use a data directory: one control plane with SQLite, or several that share a PostgreSQL database."""
+"""The lock of a data directory: one control plane with SQLite, or several that share a PostgreSQL database."""
 
 from __future__ import annotations
 

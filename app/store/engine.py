@@ -1,6 +1,6 @@
-"""Connections to SQLite and PostgreSQL, and what their errors mean.
+"""Connections to SQLite and PostgreSQL, and sentences for their errors.
 
-This module and `app.store.schema` are the only ones that know the two databases apart, with `app.store.statements`.
+Only this module, `app.store.schema` and `app.store.statements` distinguish the two databases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.store.errors import ConstraintViolated, StoreError, StoreUnavailable
 from app.store.statements import EVENTS_LOCK, execute
 
 BUSY_TIMEOUT_MS = 10_000
-"""How long a statement waits for a lock. Within one server nobody else writes; a backup or a shell may."""
+"""How long a statement waits for a lock. Only one thread of a server writes, but a backup or a shell may too."""
 
 _STATEMENTS_CACHED = 512
 _DISCONNECT_TIMEOUT_MS = 10_000
@@ -132,7 +132,7 @@ def _create_postgresql(database: Database, write: bool, pool_size: int, durable:
         "default_transaction_read_only": "off" if write else "on",
         "synchronous_commit": "on" if durable else "off",
         "lock_timeout": str(BUSY_TIMEOUT_MS),
-        # Leaves nobody's lock behind a control plane that hangs in a transaction.
+        # Ends the transaction of a control plane that hangs, so that its locks are released.
         "idle_in_transaction_session_timeout": "30000",
     }
     return create_engine(

@@ -1,4 +1,4 @@
-"""What can go wrong in the store, as sentences. No error of a database driver leaves `app.store`."""
+"""The errors of the store, as sentences. No error of a database driver leaves `app.store`."""
 
 from __future__ import annotations
 

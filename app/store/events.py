@@ -1,9 +1,10 @@
-"""The events that clients follow: how they get their numbers, how they are read, and which are too old to keep.
+"""The events that clients follow: their numbers, reading them, and removing old ones.
 
-Readers go from number to number, so a number must never become visible after a higher one: a reader would have passed
-it by. SQLite has one writer at a time. On PostgreSQL a transaction takes a lock before it takes its numbers, as the
-last thing that it does, and the lock is held until it is committed: numbers become visible in their order (ADR 43).
-Numbers follow the highest one that is stored, so the newest event is never removed.
+Readers continue after the last number that they have read, so a number must never become visible after a higher
+one: a reader would skip it. SQLite has one writer at a time. On PostgreSQL a transaction takes a lock
+immediately before it takes its numbers, as its last action, and holds the lock until it is committed; so
+numbers become visible in their order (ADR 43). New numbers follow the highest stored number, so the newest
+event is never removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Where the files of jobs lie: in the data directory, or on a file system that the hosts of a cluster share.
+"""The directory for the files of jobs: in the data directory, or on a file system that the hosts of a cluster
+share.
 
-A server that finds that place empty, for its file system is not mounted or the setting has changed, would let every job
-begin anew without its checkpoint. So the place is marked with the name of the data directory, which keeps a note of it,
-and a server does not start where the two do not fit.
+If a server found the directory empty, because its file system is not mounted or the setting has changed, every
+job would begin without its checkpoint. So the directory has a mark with the name of the data directory, the
+data directory has a note of the path, and a server does not start if the two do not match.
 """
 
 from __future__ import annotations

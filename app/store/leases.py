@@ -32,7 +32,7 @@ class Lease:
 
 
 _AT_HOME = "home:"
-# Whose lease it is at a home where nobody has it.
+# The owner of a lease that no control plane of this home holds.
 _NOBODY = "nobody"
 
 
@@ -52,7 +52,7 @@ class LeaseHeld(StoreError):
 def acquire(connection: Connection, job_id: str, owner: str, ttl_ms: int, *, at_once: bool) -> Lease:
     """Take the lease of one job at the next epoch.
 
-    ``at_once``: whoever had it is known to be gone (the data directory was locked by this process).
+    ``at_once``: the previous owner is known to be gone (this process has locked the data directory).
 
     Raises:
         LeaseHeld: another owner has it.
@@ -86,7 +86,7 @@ def claim(
     home: str = "",
     passing_over: Sequence[str] = (),
 ) -> list[Lease]:
-    """Take the leases of up to ``limit`` jobs that have not ended and that nobody else holds, at their next epochs.
+    """Take the leases of up to ``limit`` jobs that have not ended and that no other owner holds, at their next epochs.
 
     Owners that claim at the same time get different jobs: a row that another one is taking is passed over. Jobs of
     another ``home`` are passed over too; those of owners without one may be claimed from everywhere. Nor does it take
@@ -146,7 +146,7 @@ def release(connection: Connection, job_id: str, owner: str, epoch: int, *, home
 
 
 def expire(connection: Connection, owner: str) -> int:
-    """Let all leases of ``owner`` expire now, so that whoever comes next need not wait. Returns their number.
+    """Let all leases of ``owner`` expire now, so that the next owner need not wait. Returns their number.
 
     The owner stays in the rows: it says whose home the jobs have.
     """

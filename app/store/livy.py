@@ -1,5 +1,6 @@
-"""Livy batches: the numbers by which Livy's clients know some of the jobs. A number is given once, also if its job is
-forgotten: a client that asks for it later must not be told of another job."""
+"""The numbers that Livy's clients use for jobs. A number is never used again, not even after its job was
+deleted, because a client that asks for it later must not get another job.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The control planes that share a database and a data directory: who is there, and who has how many jobs.
+"""The control planes that share a database and a data directory, and how many jobs each owns.
 
-Each has a row that it renews with its leases. What is alive is told by the database's clock alone, so that clocks that
-differ do no harm. A row decides nothing about who may write: that is the lease's.
+Each control plane has a row that it renews together with its leases. Only the database's clock decides which
+ones are alive, so differing clocks of hosts do no harm. These rows do not decide who may write; leases do.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Who has how many jobs. ``free``: jobs that have not ended and whose leases nobody holds any more."""
+    """The number of jobs of each member. ``free``: jobs that have not ended and whose leases have no holder."""
 
     members: tuple[MemberState, ...]
     free: int
@@ -102,7 +102,7 @@ class Members:
     async def join(self, member: Member) -> list[str]:
         """Add ``member``, unless members of other places are alive: then their hosts, and nothing is changed.
 
-        Whoever had its seat before is dead, so that his leases expire at once.
+        The previous holder of the seat is dead, so its leases expire at once.
 
         Raises:
             StoreError: members that are alive run their jobs elsewhere, so they cannot share slots.
@@ -157,7 +157,7 @@ class Members:
         return await self._store.write(join)
 
     async def beat(self, member: Member) -> None:
-        """Put off the expiry of ``member``, which is added again if somebody took it for dead."""
+        """Put off the expiry of ``member``, which is added again if another member has removed it as dead."""
 
         def beat(connection: Connection) -> None:
             clock = CLOCK_MS[connection.dialect.name]

@@ -159,7 +159,7 @@ def _summary(row: Sequence[Any]) -> JobSummary:
 
 
 def _is_whole(value: Any) -> bool:
-    """SQLite keeps whatever it is given in a column of whole numbers, so somebody may have written text there."""
+    """SQLite keeps whatever it is given in a column of whole numbers; other programs may have written text."""
     return isinstance(value, int)
 
 

@@ -1,8 +1,7 @@
-"""What is too old to keep, or too many: records of rescales, versions of requirements and scaling policies, keys, dead
-attempts.
+"""Old data: rescale records, versions of requirements and scaling policies, idempotency keys, dead attempts.
 
-Removing takes bounded steps, since there is one writer and everybody waits for it. Looking for what there is to remove
-is a read, which nobody waits for.
+Data is removed in bounded steps, because all jobs wait for the one writer. The search for old data is a read,
+for which no job waits.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Values of the model as rows of their tables, and back. Both sides go by the names of the columns: a field and the
-column of its name are all that a new fact needs, and a converter if the database does not hold its values as they are.
+"""Conversion between values of the model and rows of tables. Both directions go by the names of the columns: a
+new fact needs only a field and a column of this name, and a converter if the database cannot hold the value
+directly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bringing the schema of a database up to date, and refusing one that is too new."""
+"""Migration of the schema to the current version. A newer schema is refused."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Seats: the numbers of the servers that share a data directory.
 
-A seat is a lock of the kernel, so whoever is dead is known to be so at once and for certain: its seat is free, or has
-another name in it. One that is only paused keeps its seat; against that there are leases. As servers that share a
-data directory are on one host, all of them can tell.
+A seat is a lock of the kernel, so the death of a server is known at once and with certainty: its seat is free,
+or has another name in it. A suspended server keeps its seat; leases protect against it. Servers that share a
+data directory run on one host, so each of them can check the seats.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Seat:
         return task_manager_of(self.number)
 
     def name(self, member_id: str) -> None:
-        """Write down who sits here: whoever sat here before is dead."""
+        """Record the holder of the seat. The previous holder is dead."""
         assert self._lock_fd is not None
         os.pwrite(self._lock_fd, member_id.encode(), 0)
 
@@ -87,7 +87,7 @@ def is_dead(data_dir: Path, member: Member, place: str) -> bool:
 
 
 def this_place() -> str:
-    """This boot of this kernel, and this process namespace: who has another one sees other processes."""
+    """This boot of this kernel, and this process namespace: a process with another one sees other processes."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"

@@ -1,8 +1,8 @@
-"""The records by which control planes of one home share a pool of slots (`app.scheduler.slot_ledger`), and the lease of
-the arbiter, who alone writes grants.
+"""The records with which control planes of one data directory share a pool of slots
+(`app.scheduler.slot_ledger`), and the lease of the arbiter, which alone writes grants.
 
-An arbiter does nothing but write grants, and each of these writes is fenced by its epoch; so it needs no clock of its
-own to know whether it is the arbiter still.
+The epoch of the arbiter fences each of its writes, and it does nothing but write grants. So it needs no clock
+to know whether it is still the arbiter.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class SlotArbiter:
     """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up.
 
     ``cluster_unreachable``: it cannot reach the cluster that has them, so it decides nothing. ``is_partial``: it cannot
-    read the records of some jobs, so whoever can is to take its place. ``decisions`` counts those that were written:
-    what is decided holds only if there was no other since the records were read.
+    read the records of some jobs, so a control plane that can is to replace it. ``decisions`` counts those written:
+    a decision is valid only if there was no other since the records were read.
     """
 
     owner: str
@@ -211,7 +211,7 @@ class SlotTable:
         return await self.store.write(put)
 
     async def become_arbiter(self, *, partial: bool = False) -> int | None:
-        """The epoch at which this owner is the arbiter now, of which nobody was; None if somebody is. Who can read all
+        """The epoch at which this owner becomes the arbiter; None if another one is. An owner that can read all
         records comes before one who cannot (``partial``)."""
 
         def take(connection: Connection) -> int | None:
@@ -262,7 +262,7 @@ class SlotTable:
         have ended. It stays the arbiter for another lease time.
 
         False: another one is the arbiter, or other grants were written since: of this control plane's own, by a write
-        whose answer was lost. Then they may give the same slots to somebody else, and nothing is written.
+        whose answer was lost. Then they may give these slots to another job, and nothing is written.
         """
         rows = list(grants)
 
@@ -295,7 +295,7 @@ class SlotTable:
 
 def _renewed(connection: Connection, home: str, arbiter: SlotArbiter, ttl_ms: int, *, changes: bool) -> bool:
     """Put off the end of the arbiter's lease; ``changes``: another decision is written. Its row is locked then, so
-    nobody else becomes the arbiter, or writes a decision, before the transaction has ended."""
+    no other owner becomes the arbiter, or writes a decision, before the transaction has ended."""
     clock = CLOCK_MS[connection.dialect.name]
     done = connection.execute(
         text(

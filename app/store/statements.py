@@ -181,7 +181,7 @@ DESCRIBE_DRIVER = Statement(
 INSERT_ARTIFACT = _insert("artifacts", tables.artifacts.columns.keys())
 INSERT_LIVY_BATCH = _insert("livy_batches", ("job_id",))
 
-# FOR SHARE: until this transaction ends nobody can take the lease over; and where somebody just did, this waits for
+# FOR SHARE: until this transaction ends no owner can take over the lease; if one just did, this waits for
 # him and then sees his epoch. SQLite has one writer at a time, so the read alone is enough there.
 FENCE = {
     "sqlite": Statement("SELECT job_id, epoch FROM leases WHERE owner = ? AND job_id IN (", "?", ")"),
@@ -196,7 +196,7 @@ _DELETE_JOB = Statement("DELETE FROM jobs WHERE job_id IN (", "?", ")")
 
 
 def write_and_take_back(connection: Connection) -> None:
-    """Write a row that nobody else ever sees, because it is gone before the transaction ends. The pages are written."""
+    """Write a row and remove it in one transaction, so that it is never visible. The pages are written."""
     job_id = secrets.token_hex(16)
     probe = {"job_id": job_id, "name": "probe", "type": "STREAMING", "document": "{}", "options": "{}"}
     insert(connection, INSERT_JOB, [{**probe, "submitted_ms": 0, "submitted_by": None}])

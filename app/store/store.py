@@ -1,4 +1,4 @@
-"""The store: what is durable of the jobs, and who owns them."""
+"""The store: the durable data of jobs, and the owners of jobs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Store:
         self._probe: asyncio.Task[None] | None = None
         self._probe_at = 0.0
         self.tell_events: Callable[[], None] = lambda: None
-        """Called when events were committed by `commit`: there is something to read for those who follow them."""
+        """Called when `commit` has committed events, so that the readers for followers can read them."""
         self.tell_commit: list[Callable[[UnitOfWork, float], None]] = []
         """Each is called with what `commit` has made durable, and how long that took."""
         self.tell_failure: Callable[[StoreError], None] = lambda _error: None
@@ -123,7 +123,7 @@ class Store:
 
     @staticmethod
     def _tell(tell: Callable[..., None], *what: object) -> None:
-        """Who is told decides nothing: what is durable stays so, whatever goes wrong there."""
+        """An error of a listener is logged: the change is durable in any case."""
         try:
             tell(*what)
         except Exception:
@@ -208,8 +208,8 @@ class Store:
     ) -> int:
         """Remove old rescale records; an open one and all-time totals stay. Returns the number removed.
 
-        ``keep``: at most so many of the newest numbers remain. ``older_than_ms``: those that ended before this time go.
-        ``limit``: at most so many, the oldest first, in this transaction.
+        ``keep``: the most of the newest numbers that remain. ``older_than_ms``: those that ended before this time go.
+        ``limit``: the most that are removed in this transaction, the oldest first.
         """
         return await self.write(retention.prune, job_id, keep, older_than_ms, limit)
 
@@ -227,12 +227,12 @@ class Store:
         self, job_id: str, *, keep: int, older_than_ms: int, most: int, limit: int | None = None
     ) -> int:
         """Remove versions of the requirements beyond the newest ``most``, and those made before ``older_than_ms`` that
-        are not among the newest ``keep``. The newest one stays. ``limit``: at most so many in this transaction.
+        are not among the newest ``keep``. The newest one stays. ``limit``: the most removed in this transaction.
         """
         return await self.write(retention.prune_versions, job_id, keep, older_than_ms, most, limit)
 
     async def age_clock(self) -> int | None:
-        """How far the time has come by which ages are told; None before it was ever told."""
+        """The stored time of the age clock; None before it was stored."""
         return await self.read(retention.read_age_clock)
 
     async def advance_age_clock(self, reached_ms: int) -> None:
@@ -282,7 +282,7 @@ class Store:
         return await self.write(leases.acquire, job_id, self.owner, self.lease_ttl_ms, at_once=self._sole)
 
     async def claim_leases(self, limit: int = 100, *, passing_over: Sequence[str] = ()) -> list[Lease]:
-        """Take over up to ``limit`` jobs that have not ended and that nobody else holds, each at its next epoch, but
+        """Take over up to ``limit`` jobs that have not ended and that no other owner holds, each at its next epoch, but
         none of ``passing_over``."""
         owner, ttl_ms, home = self.owner, self.lease_ttl_ms, self.home
         return await self.write(
@@ -317,7 +317,7 @@ class Store:
     # Reads
 
     async def job_ids(self) -> set[str]:
-        """The ids of all jobs, whoever owns them."""
+        """The ids of the jobs of all owners."""
         return await self.read(queries.job_ids)
 
     async def load_live_jobs(self) -> list[StoredJob]:

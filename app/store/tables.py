@@ -227,7 +227,7 @@ idempotency = Table(
     sqlite_with_rowid=False,
 )
 
-# How far the time has come by which ages are told; one row, and none before the first housekeeping.
+# The time of the age clock: one row, and none before the first housekeeping.
 age_clock = Table(
     "age_clock",
     metadata,
@@ -388,7 +388,7 @@ livy_batches = Table(
     sqlite_autoincrement=True,
 )
 
-# Nobody uses it any more (ADR 42) but servers of the version before, during an upgrade. A later version drops it.
+# Unused (ADR 42) except by servers of the previous version, during an upgrade. A later version drops it.
 outbox = Table(
     "outbox",
     metadata,

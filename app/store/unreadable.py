@@ -1,4 +1,4 @@
-"""How a job ends whose state cannot be read: only what stands beside the documents is written."""
+"""The end of a job whose state cannot be read: only the columns beside its documents are written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
     """The job is CANCELED, nothing of its last attempt is alive, and nothing is to be done for it any more.
 
     Raises:
-        LeaseLost: somebody else owns the job; nothing is written.
+        LeaseLost: another control plane owns the job; nothing is written.
     """
     share = "FOR SHARE" if connection.dialect.name == "postgresql" else ""
     who = {"job": lease.job_id, "owner": lease.owner, "epoch": lease.epoch}

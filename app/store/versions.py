@@ -1,4 +1,4 @@
-"""Versions of jobs in the database: rare, so each is written by statements of its own."""
+"""Versions of jobs in the database. They are rare, so each is written by separate statements."""
 
 from __future__ import annotations
 

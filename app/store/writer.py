@@ -91,7 +91,7 @@ class Writer:
     _closed: bool = False
 
     def open(self) -> None:
-        """Connect, so that a database that cannot be reached is told at once.
+        """Connect, so that an unreachable database is reported at once.
 
         Raises:
             StoreUnavailable: it cannot be.
@@ -179,7 +179,7 @@ class Writer:
         try:
             self._persist(tickets)
         except BaseException as error:
-            # Nothing may kill the writer: whoever waits must hear of it.
+            # Nothing may kill the writer: every waiting caller must get the error.
             log.exception("The store's writer met a defect.")
             self.drop_connection()
             for ticket in tickets:

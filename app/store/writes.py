@@ -1,4 +1,4 @@
-"""What the worker asks the store to write: typed writes, gathered in a unit of work for one job.
+"""Typed writes of the worker, collected in a unit of work for one job.
 
 A unit is all or nothing. It holds at most one state, and every write in it is fenced by the job's lease.
 """
@@ -183,7 +183,7 @@ class SetVersion:
 
 @dataclass(frozen=True, slots=True)
 class AddEvents:
-    """What clients are told of the step, in order. They get their numbers when they are written."""
+    """The public events of the step, in order. They get their numbers when they are written."""
 
     events: tuple[PublicEvent, ...]
 

@@ -21,9 +21,9 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Wall clock time as of the start of the process, carried on by a clock that nobody sets.
+    """Wall clock time of the start of the process, plus the time of a monotonic clock.
 
-    Why not the wall clock alone: somebody who sets it forward by an hour would make every timeout of every job expire
+    Why not the wall clock alone: setting it forward by an hour would make every timeout of every job expire
     at once (a job that waits for slots would fail), and setting it back would delay them all by an hour. The price:
     times in the history follow a step of the wall clock only after the next start.
     """

@@ -170,7 +170,7 @@ class ControlPlane:
         self._keeper.broker.take_offer(offer)
 
     def knows(self, job_id: str) -> bool:
-        """Whether there is such a job, whoever owns it."""
+        """Whether the job exists, at any owner."""
         return self._keeper.exists(job_id) or self._keeper.broker.knows(job_id)
 
     # -- jobs

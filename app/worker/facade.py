@@ -36,7 +36,7 @@ class ControlPlaneFacade(Protocol):
 
     @property
     def events(self) -> EventFeed:
-        """What has happened, for those who follow it."""
+        """The stored events and new ones, for followers."""
         ...
 
     @property
@@ -177,7 +177,7 @@ class ControlPlaneFacade(Protocol):
 
     async def read_log(self, job_id: str, attempt: int, offset: int, limit: int, is_gone: IsGone) -> LogPart:
         """At most ``limit`` bytes of what the driver of an attempt logged from ``offset``, without secrets.
-        ``is_gone``: whether nobody waits for them any more."""
+        ``is_gone``: whether the client has closed the connection."""
         ...
 
     async def log_lines(
@@ -198,7 +198,7 @@ class ControlPlaneFacade(Protocol):
         ...
 
     async def admit_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> None:
-        """Refuse whoever is not the driver of the attempt, before more is read of what it sends."""
+        """Refuse a caller that is not the driver of the attempt, before its body is read."""
         ...
 
     async def driver_register(

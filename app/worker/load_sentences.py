@@ -1,4 +1,4 @@
-"""Why a job is slow, in words: whether it falls behind, which vertex limits it, skew, and batches that do not come."""
+"""Sentences on the load of a job: whether it falls behind, which vertex limits it, skew, missing batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.worker.job.load import Load
 from app.worker.job.load_figures import Outlook, VertexRates, outlook, vertex_rates
 
 LIMITED_MS: Final = 800
-"""A query whose batches run for so many of 1000 ms is limited by the time that they take."""
+"""A query whose batches run for at least this many ms of each second is limited by their duration."""
 WORKS: Final = 0.5
 """If tasks work for less than this part of the time of batches, it is not a vertex that limits the query."""
 GROWS: Final = 0.05

@@ -1,4 +1,4 @@
-"""What is tried again: by this process, for one job, until it succeeds; or by the client."""
+"""Retries: by this process, for one job, until it succeeds; or by the client."""
 
 from __future__ import annotations
 

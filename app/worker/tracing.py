@@ -1,6 +1,6 @@
-"""What tells of the way of a change of bounds, from the request to its first batch, to whoever follows it as a trace.
+"""Hooks for traces of a change of bounds, from the request to its first batch.
 
-Nobody does unless it is asked for (`app.api.tracing`): then these do nothing.
+They do nothing unless tracing is on (`app.api.tracing`).
 """
 
 from __future__ import annotations

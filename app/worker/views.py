@@ -1,4 +1,4 @@
-"""What the control plane tells the API about jobs: plain values and typed refusals, no HTTP."""
+"""The values and typed refusals that the control plane returns to the API. No HTTP."""
 
 from __future__ import annotations
 
@@ -199,8 +199,8 @@ class Supply:
         shares = f"{held} held by this job, {others} by other jobs"
         if self.cluster_unreachable:
             return (
-                f"The cluster had {self.total} slots when it was seen last: {shares}, and {self.idle} idle, which "
-                "nobody can be given now."
+                f"The cluster had {self.total} slots when it was last reachable: {shares}, and {self.idle} idle, which "
+                "no job can get now."
             )
         return f"The {'host' if self.master is None else 'cluster'} has {self.total} slots: {shares}, {self.idle} free."
 

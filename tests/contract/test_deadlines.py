@@ -110,7 +110,7 @@ async def test_a_batch_job_has_no_deadlines(world: World) -> None:
     job_id = await world.submit(graph)
     answer = await world.put(job_id, bounds(numbers=(1, 2), out=(1, 2)), **{"X-Slotwise-Deadline": "1 min"})
     assert answer.status_code == 409, answer.text
-    assert "is a BATCH job: its bounds count at once" in answer.json()["errors"][0]
+    assert "is a BATCH job: its bounds apply at once" in answer.json()["errors"][0]
 
 
 async def test_a_dry_run_says_what_the_deadline_means(world: World) -> None:

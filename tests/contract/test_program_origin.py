@@ -58,7 +58,7 @@ async def test_that_of_a_job_that_has_not_ended_is_refused(world: World) -> None
         assert sentence.startswith(
             f"from: the checkpoint {origin} is that of job word-count ({job_id}), which"
         )
-        assert "End that job before, or replace it" in sentence
+        assert "End that job first, or replace it" in sentence
     assert (await post(world, {"from": "/data/other"}, "?dryRun=true")).status_code == 200
     assert (await world.http.patch(f"/jobs/{job_id}?mode=cancel")).status_code == 202
     await world.status(job_id, "CANCELED")

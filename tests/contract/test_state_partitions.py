@@ -97,7 +97,7 @@ async def test_the_driver_that_cannot_do_it_leaves_the_old_state(world: World) -
     await redistributed(world, job_id, 12)
     assert (await world.get(f"/jobs/{job_id}/status"))["status"] == "RUNNING"
     words = " ".join((await world.get(f"/jobs/{job_id}/explanation"))["sentences"])
-    assert "The same requirements, declared again, try it again." in words
+    assert "To try it again, declare the same requirements again." in words
 
     world.host.refuse_repartition = None
     assert (await world.put(job_id, MORE)).status_code == 200, "the same request"

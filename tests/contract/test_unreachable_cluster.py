@@ -51,8 +51,8 @@ async def test_idle_slots_are_nobodys_and_none_is_promised(world: World) -> None
     assert (await world.put(job_id, wider)).status_code == 200
     found = await explained(world, job_id, "The upper bounds need 7 slots, and 3 can be used.")
     assert (
-        "The cluster had 8 slots when it was seen last: 3 held by this job, 0 by other jobs, and 5 idle, which nobody "
-        "can be given now."
+        "The cluster had 8 slots when it was last reachable: 3 held by this job, 0 by other jobs, and 5 idle, which no "
+        "job can get now."
     ) in found["sentences"]
     assert WHY in found["sentences"]
     world.control_plane.take_offer(SEEN)

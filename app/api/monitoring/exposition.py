@@ -1,4 +1,4 @@
-"""What a scrape is answered: made in pieces, so that with many jobs the requests of others are not held up."""
+"""The answer to a scrape, made in pieces, so that it does not delay other requests if there are many jobs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from app.model.status import JobStatus
 from app.worker.views import Census, JobView
 
 KEPT_S: Final = 1.0
-"""Whoever asks within so long of another gets the same answer: what scrapes cost is bounded."""
+"""For this time after a scrape other scrapes get its answer, which bounds their cost."""
 VERTICES_PER_JOB: Final = 10
-"""So many vertices, times the most jobs, have figures of their own."""
+"""This number, times the limit of jobs, is the limit of vertices with their own figures."""
 NAME_CHARS: Final = 100
 """Of names that users give."""
 _JOBS_AT_ONCE: Final = 10

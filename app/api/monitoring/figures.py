@@ -1,6 +1,6 @@
-"""What a scrape is told of the jobs that this server owns and of the server itself, read from memory.
+"""Figures of this server and of the jobs that it owns, read from memory at a scrape.
 
-A figure that is not known is left out, never told as 0.
+Unknown figures are left out, never reported as 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What this server counts as it goes: requests, commits, and what the committed events tell of jobs.
+"""Counters of this server: requests, commits, and the committed events of jobs.
 
 Every label has a fixed set of values, whatever clients send: routes are templates, methods those of HTTP.
 """

@@ -1,4 +1,4 @@
-"""The exception history: what went wrong in a job, newest first, with what went wrong at the same time."""
+"""The exception history of a job, newest first, with concurrent failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.scheduler.adaptive.state import Failure, JobState
 
 
 def exception_history(state: JobState, max_exceptions: int | None = None) -> JobExceptions:
-    """``max_exceptions``: at most so many roots."""
+    """``max_exceptions``: the most root exceptions."""
     groups = [group for group in reversed(state.failures) if group]
     shown = groups if max_exceptions is None else groups[:max_exceptions]
     # The core keeps as many as the option says and counts no more: a full history may have lost older ones.

@@ -1,5 +1,4 @@
-"""What a job looks like as an execution graph: per vertex the parallelism, the status of its tasks and its
-times.
+"""A job as an execution graph: per vertex the parallelism, the status of its tasks and its times.
 
 Flink has a task per subtask; here a vertex runs as so many tasks of each micro-batch. The status of a vertex
 follows from the state of the job's scheduler, and its task counters from the parallelism in force.

@@ -1,4 +1,4 @@
-"""What Flink's web page asks of a vertex, a TaskManager and the server, and its other clients do not."""
+"""Answers for Flink's web page that its other clients do not request: vertices, TaskManagers and the server."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
 
 
 def _shares(whole: schema.IoMetrics, count: int) -> list[schema.IoMetrics]:
-    """What each of so many subtasks has done: an equal share of ``whole``. Spark does not count per task."""
+    """The figures of one of several subtasks: an equal share of ``whole``. Spark does not count per task."""
     totals = {name: value for name, value in whole if not isinstance(value, bool)}
     return [
         NOT_MEASURED.model_copy(

@@ -1,4 +1,4 @@
-"""The attempts of a job, and what their drivers logged."""
+"""The attempts of a job, and the logs of their drivers."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _wrongly_together(executor: int | None, output: str, *, follow: bool, limit:
 async def _texts(
     first: LogPart, parts: AsyncGenerator[LogPart], is_allowed: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """What is wrong later is said in a line of its own: the status of the answer has been sent."""
+    """Later errors are a line of the answer, because its status has been sent."""
     following, last, why = first.next, first.text, ""
     try:
         yield first.text.encode()

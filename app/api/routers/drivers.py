@@ -1,5 +1,5 @@
-"""The driver protocol (`app.model.protocol`): what drivers call. Their credentials are those of their
-attempt; those of another one are refused by `ControlPlane._of_driver`.
+"""The driver protocol (`app.model.protocol`): the calls of drivers. Each attempt has its own secret;
+`ControlPlane._of_driver` refuses others.
 """
 
 from __future__ import annotations

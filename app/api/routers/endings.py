@@ -1,4 +1,4 @@
-"""Ending a job: cancel at once, or stop at a batch boundary and ask how that goes."""
+"""The end of a job: cancel at once, or stop at a batch boundary, with the progress of the stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens, as Server-Sent Events: of one job, or of all of them and the cluster."""
+"""Events as Server-Sent Events: of one job, or of all jobs and servers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What only the web page of Flink asks of a job that runs, beside what its other clients ask.
+"""Paths that only Flink's web page uses.
 
-What can be told is told. Of what Spark does not have, or what nobody keeps here (thread dumps, profiles, flame graphs,
-files of logs beside those of attempts), the answer is as empty as Flink's is when it has none.
+Data that Spark does not have or Slotwise does not store (thread dumps, profiles, flame graphs, log files of the
+server) is answered empty, as in Flink without such data.
 """
 
 from __future__ import annotations

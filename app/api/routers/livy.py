@@ -1,5 +1,6 @@
-"""Batches as Livy has them: what submits programs to Livy, such as Airflow's LivyOperator, submits jobs here. Each is a
-job like any other, and has a number besides."""
+"""Livy's batch calls, for clients such as Airflow's LivyOperator. Each batch is a job with an additional
+number.
+"""
 
 from __future__ import annotations
 

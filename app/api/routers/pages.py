@@ -1,5 +1,6 @@
-"""What people read: the dashboard (`app/web/dashboard`), the OpenAPI document, and Swagger UI, which shows it
-(`app/web/swagger-ui`). All of it comes from here."""
+"""The web pages: the dashboard (`app/web/dashboard`), the OpenAPI document, and Swagger UI
+(`app/web/swagger-ui`).
+"""
 
 from __future__ import annotations
 

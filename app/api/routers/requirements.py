@@ -1,5 +1,4 @@
-"""GET and PUT of resource requirements (FLIP-291): the one call that the whole server is for; and the explanation of
-what follows from them."""
+"""GET and PUT of resource requirements (FLIP-291), and the explanation of their effect."""
 
 from __future__ import annotations
 

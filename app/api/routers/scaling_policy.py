@@ -1,4 +1,4 @@
-"""GET, PUT and DELETE of a job's scaling policy, the floor and ceiling of its vertices, and the policies before it."""
+"""GET, PUT and DELETE of a job's scaling policy (floor and ceiling of its vertices), and its history."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ async def _take(form: _Form, name: str, part: UploadFile | str) -> None:
     content = part.encode() if isinstance(part, str) else await part.read()
     if name == "graph":
         if form.graph is not None:
-            form.errors.append("The part graph is there twice.")
+            form.errors.append("The form has the part graph twice.")
         if len(content) > BODY_LIMIT_BYTES:
             raise too_large(BODY_LIMIT_BYTES)
         form.graph = content
@@ -160,7 +160,7 @@ async def _take(form: _Form, name: str, part: UploadFile | str) -> None:
                 " underscores."
             )
         elif file_name in form.files:
-            form.errors.append(f"The file {file_name} is there twice.")
+            form.errors.append(f"The form has the file {file_name} twice.")
         else:
             form.files[file_name] = content
     else:
@@ -188,7 +188,7 @@ DryRun = Annotated[
         refused={
             400: "vertices[1].inputs[0]: 'number' is not a vertex of the graph.",
             409: "The checkpoint /data/counts of store is that of job counts, which is RUNNING: end that job "
-            "before.",
+            "first.",
             415: NOT_SUPPORTED,
         },
     ),

@@ -1,4 +1,4 @@
-"""PUT of a job's graph: a new version of it. And what became of its versions."""
+"""PUT of a job's graph (a new version), and the outcomes of its versions."""
 
 from __future__ import annotations
 

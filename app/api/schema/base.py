@@ -1,4 +1,4 @@
-"""What the models share. They are the one description of an answer: it and the OpenAPI document are made of them."""
+"""The base of the models, which are the one description of answers and of the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What only the web page of Flink reads, as far as it is not always the same."""
+"""Answers that only Flink's web page uses. Lists of data that Spark does not have or Slotwise does not store
+are empty.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that come one after another, as the world brings them."""
+"""Files that arrive one after another, as in production."""
 
 from __future__ import annotations
 

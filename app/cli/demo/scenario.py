@@ -98,7 +98,7 @@ class Scenario:
             if reached(seen):
                 return seen
             if time.monotonic() > deadline:
-                raise CliError(f"After {timeout_s:.0f} s it is not so that {what}.", *seen.sentences)
+                raise CliError(f"After {timeout_s:.0f} s this is still not true: {what}.", *seen.sentences)
             time.sleep(TICK_S)
 
     def _at(self, fraction: float) -> None:

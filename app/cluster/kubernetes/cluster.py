@@ -1,8 +1,8 @@
-"""A namespace of Kubernetes as the place where slots come from: its pods and quotas are looked at, and what earlier
-drivers left is deleted.
+"""A Kubernetes namespace as a source of slots: its pods and quotas are read, and pods of earlier drivers are
+deleted.
 
-While the API does not answer, jobs that run keep their slots, for their executors go on without it, and nothing is
-started until it is back.
+While the API does not answer, running jobs keep their slots, because their executors continue without it, and
+nothing is started.
 """
 
 from __future__ import annotations

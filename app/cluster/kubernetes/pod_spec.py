@@ -1,5 +1,6 @@
-"""What the pods of executors are to be like; and pods that the server itself asks for, which are like them, less what
-Spark puts into them. What becomes of pods is in `namespace` and `cluster`."""
+"""The specifications of executor pods, and of pods that the server itself requests, which lack the parts that
+Spark adds.
+"""
 
 from __future__ import annotations
 

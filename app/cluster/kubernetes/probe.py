@@ -59,7 +59,7 @@ class Probe:
         return False
 
     async def stop(self, found: Pod | None) -> None:
-        """Nobody waits, or there is room."""
+        """No job waits, or there is room."""
         if found is not None and not found.ending:
             await self._delete(found)
 

@@ -1,7 +1,7 @@
-"""A Spark standalone cluster as the place where slots come from: its master is looked at, and its workers are offered.
+"""A Spark standalone cluster as a source of slots: the page of its master is read, and its workers offer slots.
 
-A master that does not answer, or that recovers, says nothing of the workers: jobs that run keep their slots, for their
-executors go on without it, and nothing is started until it is back.
+A master that does not answer, or that recovers, reports no workers. Then running jobs keep their slots, because
+their executors continue without it, and nothing is started.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class StandaloneCluster:
         self._matches[url] = (found, time.monotonic() + _MATCH_AGAIN_S)
         if found is Match.OTHER and before is not found:
             log.error(
-                "cluster_webui is the page of another master than cluster_master: what it offers does not count",
+                "cluster_webui is the page of another master than cluster_master: its workers are not used",
                 page=webui,
                 page_of=url,
                 cluster_master=self.master,

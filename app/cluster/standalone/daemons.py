@@ -300,7 +300,7 @@ class DevCluster:
                     return
             time.sleep(_POLL_S)
         raise ClusterError(
-            f"After {_START_DEADLINE_S:.0f} s it is not so that {what}:\n{self._log_end(daemon.name)}"
+            f"After {_START_DEADLINE_S:.0f} s this is still not true: {what}.\n{self._log_end(daemon.name)}"
         )
 
     def _log_end(self, name: str) -> str:
@@ -327,7 +327,7 @@ def _environment(home: Path, directory: Path) -> Mapping[str, str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports that are free now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(contextlib.closing(socket.socket())) for _ in range(count)]
         for one in sockets:

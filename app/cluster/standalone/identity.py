@@ -1,4 +1,4 @@
-"""Whether a page is that of the master that is called: by the address that the page says the master has.
+"""Whether a web page belongs to the configured master, by the master's address on the page.
 
 A host has several names and addresses, and the one by which executors and drivers call a master may be none that the
 master knows of itself: in a container, behind a service of Kubernetes. So only one thing is certain: two ports of one

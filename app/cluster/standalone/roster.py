@@ -1,4 +1,4 @@
-"""What a Spark master says of its cluster, and what follows for the slots: a pure reading of its `/json/` page.
+"""The slots of a cluster, computed from the `/json/` page of its Spark master. Pure functions.
 
 An executor has one core, so a slot is a core of a worker that has memory for one more executor. The page does not say
 on which worker an application has its cores. So the slots of a worker are all that fit on it, and cores that
@@ -116,7 +116,7 @@ def application_name(job_name: str, job_id: str) -> str:
 
 
 def job_of(name: str) -> str | None:
-    """The id of the job whose application has this name; None if it is of somebody else."""
+    """The id of the job whose application has this name; None for an application of others."""
     found = _JOB_OF_APPLICATION.search(name)
     return found.group(1) if found else None
 

@@ -206,7 +206,7 @@ class BatchAttempt(BaseAttempt):
         return None
 
     def _sweep(self, results: tuple[str, ...]) -> None:
-        """Remove results that nobody needs, and what killed drivers left."""
+        """Remove results that are not needed, and files of killed drivers."""
         self._may_commit()
         kept = set(results)
         for run in self._runs.values():

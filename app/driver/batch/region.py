@@ -54,7 +54,7 @@ _FILE_ERROR = re.compile(r"parquet|FAILED_READ_FILE|CANNOT_READ_FILE", re.IGNORE
 
 
 class _Canceled(Exception):
-    """Nobody wants the run any more."""
+    """The run is not needed any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,7 +343,7 @@ class Keeper:
 
     @property
     def is_driver_alone(self) -> bool:
-        """Whether nobody else can remove them: the control plane has no client of such file systems."""
+        """Whether only a driver can remove them: the control plane has no client of such file systems."""
         return not is_local(self._root)
 
     def remove_ended(self, roots: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""A query as its program has it: one handle over all runs of the query.
+"""The query handle of a program: one handle for all runs of the query.
 
-A run that fails and is started again alone does not fail for the program: its query is active, and whoever waits for it
-goes on waiting. It is the same with a run that was stopped between two batches, so that all queries start again.
+A failed run that is restarted alone does not fail for the program: its query stays active, and calls that wait
+for it keep waiting. So does a query that is stopped between two batches in order to start all queries again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The checkpoints that a new job goes on from: another job's, or those of a run without Slotwise.
+"""The checkpoints from which a new job continues: those of another job, or of a run without Slotwise.
 
-They are looked at when the program is planned. When the job starts, each query gets a copy of its own; they themselves
-are never written to.
+They are checked when the program is planned. When the job starts, each query gets a copy; the originals are
+never written.
 """
 
 from __future__ import annotations

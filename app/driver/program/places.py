@@ -1,5 +1,6 @@
-"""Where in a program something happens: file and line of the innermost frame that lies in the job's artifacts; and how
-it ended, in one sentence with these."""
+"""The place of an event in a program: file and line of the innermost frame in the job's artifacts; and the end
+of the program in one sentence.
+"""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Planner:
             return query
 
     def _watch(self) -> None:
-        """A program may wait in ways that nobody tells of: for a lock, a signal, a socket."""
+        """A program may wait in ways that cannot be observed: for a lock, a signal, a socket."""
         tracker = self.queries[0].frame.sparkSession.sparkContext.statusTracker()
         self._threads.await_idle(lambda: self.has_running and not tracker.getActiveJobsIds())
         self.answer()

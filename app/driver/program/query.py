@@ -103,7 +103,7 @@ class Asked:
         Raises:
             RepartitionFailed: it was not possible; the checkpoint is as it was.
             DriverError: a planned batch could not be run, or another driver writes the checkpoint.
-            Fenced: the job is somebody else's.
+            Fenced: another driver owns the job.
         """
         place = self.place
         if place is None:

@@ -1,4 +1,4 @@
-"""The settings that a program makes itself, and those of its job, as one."""
+"""The settings of a program and those of its job, merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a query can go on from the state of a checkpoint: Spark is asked, and nothing is executed.
+"""Whether a query can continue from the state of a checkpoint, as Spark decides without executing anything.
 
 When a query starts, Spark notes the schemas of the state of each operator, and at each later start it compares them
 while it plans the first batch. Here it plans that batch on a copy of its notes.

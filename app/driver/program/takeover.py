@@ -1,4 +1,4 @@
-"""What a program asks of PySpark, taken over: its session is the driver's, and its queries are started by the job.
+"""Interception of a program's PySpark calls: its session is that of the driver, and the job starts its queries.
 
 The program is not changed; PySpark's classes are, once, in this process. Whatever does not begin, wait for or end
 something stays PySpark's own, also in the handles that a program gets.

@@ -1,4 +1,4 @@
-"""What the threads of a program do: whether one still works, or waits for something."""
+"""The threads of a program: whether one works, or waits for something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every sink shares: the batch it is given, what it answers, and its errors."""
+"""The base of all sinks: the batch that a sink gets, its answer, and its errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from app.driver.failures import TRANSIENT_ERRNOS, DriverError
 
 MayCommit = Callable[[], None]
-"""Raises `Fenced` when somebody newer owns the job. A sink calls it immediately before its commit point."""
+"""Raises `Fenced` when a newer driver owns the job. A sink calls it immediately before its commit point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Sink(ABC):
 
         Raises:
             DriverError: the target refuses the rows, or cannot be reached.
-            Fenced: somebody newer owns the job; nothing of the batch was written.
+            Fenced: a newer driver owns the job; nothing of the batch was written.
         """
 
 

@@ -110,7 +110,7 @@ class NativeSink:
         """See whether Spark will write the batch, or has written it for this query before.
 
         Raises:
-            DriverError: somebody else writes into the folder.
+            DriverError: another job writes into the folder.
         """
         logged = -1 if self.folder is None else newest_in_sink(self.folder)
         # One that was planned when the query started may have been written by then.

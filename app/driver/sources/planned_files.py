@@ -1,7 +1,7 @@
-"""Whether the files of a batch that is to be run again are what they were when it was planned.
+"""Whether the files of a batch that runs again are unchanged since it was planned.
 
-Spark's log of a source of files has their names and modification times, but Spark reads what is there now: of a file
-that is gone it reads nothing, and says nothing.
+Spark's log of a file source has their names and modification times, but Spark reads the present files, and
+silently reads nothing for a removed file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How finely sources split a batch: into as many parts as its tasks are, hardly more.
+"""The split of a source's batches into about as many parts as it has tasks.
 
 What reads files asks the session that its stream was made with for this in every batch. So each source has a session of
 its own, in which the number can be set while the query runs; a valve behind the source then puts parts together. A

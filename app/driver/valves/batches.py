@@ -1,4 +1,4 @@
-"""What Spark did in the batches of a query, and whether that is what its plan says."""
+"""The batches of a query, as Spark ran them, compared with their plan."""
 
 from __future__ import annotations
 

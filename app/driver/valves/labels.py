@@ -1,4 +1,4 @@
-"""What a valve is for. It is written at the valve itself, so that whoever has the running plan has all of it."""
+"""The label of a valve, with its purpose. It is part of the valve, so the running plan contains it."""
 
 from __future__ import annotations
 

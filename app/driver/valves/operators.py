@@ -69,7 +69,7 @@ class Operator:
 
     @property
     def rows(self) -> int | None:
-        """How many rows it gave; None if nobody has counted them."""
+        """How many rows it produced; None if Spark has not counted them."""
         for name in _ROWS:
             if name in self.figures:
                 return self.figures[name]

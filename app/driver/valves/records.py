@@ -1,4 +1,4 @@
-"""How many records each vertex took and gave in a batch, by what Spark counted at the operators of its plan.
+"""The records in and out of each vertex in a batch, from Spark's counts at the operators of its plan.
 
 Of a graph document they are those of the graph: a vertex that gives a record for each that it takes gives as many as it
 takes, wherever Spark has put its filter. Spark moves filters down, and makes one of two: they are counted at the first

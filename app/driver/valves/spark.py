@@ -1,4 +1,4 @@
-"""All that valves take from Spark's insides. Nothing of it is a promise of Spark's: `self_test` sees if it is there.
+"""All accesses of valves to private parts of Spark, which may change: `self_test` checks that they exist.
 
 A valve is Spark's logical operator `Repartition`, or `RepartitionByExpression` where rows go by keys. Spark plans each
 micro-batch anew from the logical plan of the query, so what the fields of that operator say counts from the next batch

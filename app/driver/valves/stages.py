@@ -1,4 +1,4 @@
-"""What Spark reports of the stages of a batch, and which vertices they ran."""
+"""The stages of a batch, as Spark reports them, and the vertices that they ran."""
 
 from __future__ import annotations
 

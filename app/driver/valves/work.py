@@ -1,4 +1,4 @@
-"""Whose work the run time of a stage is, where several vertices share it.
+"""The split of a stage's run time among the vertices that share it.
 
 Spark measures a stage, and a few operators: what runs in Python, and what keeps state. Their time is that of their
 vertices. The rest is split by how many operators of a vertex had how many rows: that is an estimate.

@@ -1,4 +1,4 @@
-"""What a running job could become: the parallelism its slots and bounds allow, and the rung that leads there."""
+"""The attainable parallelism of a running job with its slots and bounds, and the rung of the rescale to it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How often in a row the same error of the user's code may come: it does not get better by itself (ADR 22).
+"""The limit for consecutive equal errors of a job's own code, which would be raised again (ADR 22).
 
-Counted per query, whatever restarted it in between. What the cluster does to a job never counts. A batch that is
-committed at or beyond the one that failed ends the row, also if nobody has heard of it: then the next failure is of a
-later batch.
+Errors are counted per query, across restarts. Failures that the cluster causes do not count. A committed batch
+at or after the failed one ends the row, even if its report was lost: the next failure is then one of a later
+batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens at the deadline of bounds that still wait for their slots."""
+"""The deadline of bounds that still wait for their slots: COMMIT or ROLLBACK."""
 
 from __future__ import annotations
 

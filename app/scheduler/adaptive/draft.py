@@ -1,4 +1,4 @@
-"""The work sheet of one step: the state being built, the effects so far, and the rules every change obeys.
+"""The draft of one step: the state that is being built, the effects so far, and the rules for every change.
 
 A `Draft` lives for one call of `step`. It is the only mutable thing of the core and is never handed out.
 """

@@ -1,9 +1,8 @@
-"""By which bounds a job decides while other ones wait for their deadline (ADR 46).
+"""The bounds with which a job decides while other bounds wait for their deadline (ADR 46).
 
-A change of bounds with a deadline counts as soon as the slots that the job may use are enough for it: each vertex can
-have the tasks of the upper bound that it raises, or of the lower bound if it raises only that. What it lowers waits
-for nothing, and vertices that it leaves alone may be short of slots. Changes are asked one after another, the oldest
-first: a later one counts only if those before it still have their slots.
+Bounds with a deadline come into force when all of their slots are there. Until then, and until the deadline,
+the former bounds of their vertices are in force. But a job that cannot run with the former bounds, and can run
+with the new ones, does not wait.
 
 Until then, and until the deadline, the former bounds of its vertices hold, and so does what had been taken back by
 then. But a job that could not run by the former bounds, and can by the new ones, does not wait.

@@ -1,4 +1,4 @@
-"""Why the attempt before the present one failed: told as long as the present one has processed nothing."""
+"""The failure of the previous attempt, which is shown until the present attempt has processed something."""
 
 from __future__ import annotations
 

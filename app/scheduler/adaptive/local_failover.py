@@ -113,7 +113,7 @@ def called(state: JobState) -> DriverContact | None:
 
 
 def driver_contact(draft: Draft, event: DriverContact) -> None:
-    """The time of what was ordered is not that in which nobody could hear of it."""
+    """Time in which the driver could not be reached does not count for the timeout of an order."""
 
     def seen(one: LocalRestart) -> LocalRestart:
         if one.over or one.unheard is not event.heard:

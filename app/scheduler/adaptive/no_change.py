@@ -1,8 +1,8 @@
-"""Decisions not to act: whenever the scheduler looks at what a job could become and leaves it as it is, it says why.
+"""Decisions to change nothing, with their reason.
 
-Events are told to clients once for each reason (`app.scheduler.public_events`), and again only at each power of ten of
-the count, so that slots that flap for days cost a handful of rows. Nothing is counted in a step that changes nothing
-else: the state would have to be written for that alone.
+There is one event for each reason (`app.scheduler.public_events`), and another at each power of ten of its
+count, so slots that come and go for days cost few rows. A step that changes nothing else does not count,
+because the state would have to be written only for the count.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _count(draft: Draft, reason: NoChangeReason, message: str) -> None:
 
 
 def _reason(draft: Draft) -> tuple[NoChangeReason, str] | None:
-    """Why nothing is done now; None if something is, or if there is nothing to do and nobody asked for anything."""
+    """Why nothing is changed now; None if something is, or if there is nothing to do and no request."""
     state, phase = draft.state, draft.state.phase
     # What is not decided yet of a BATCH job is decided when its region starts, whatever it holds now.
     if state.graph.runs_by_regions:

@@ -1,4 +1,4 @@
-"""What the state of a job remembers of decisions not to act; `no_change` has the rules."""
+"""The decisions to change nothing, as the state of a job stores them; `no_change` has the rules."""
 
 from __future__ import annotations
 

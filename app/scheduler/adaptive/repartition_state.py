@@ -1,4 +1,4 @@
-"""What the state of a job remembers of a redistribution of its state; `repartition` has the rules."""
+"""A redistribution of state, as the state of a job stores it; `repartition` has the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new version of the job is asked for, in each phase; and the end of a trial that nothing has ended before."""
+"""A request for a new version of the job, in each phase; and the end of its trial."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Other bounds and other slots, as every phase takes them over, and what a wait for slots waits for.
+"""Changed bounds and slots, as every phase applies them, and the timers of a wait for slots.
 
-While the cluster is unreachable nothing is known of its slots: those held may be gone, and none can come. So nothing is
-started, and no wait is over; when the cluster is reachable again the waits begin anew.
+While the cluster is unreachable, its slots are not known: the held slots may be lost, and none can come. So
+nothing is started and no wait ends; when the cluster is reachable again, the waits begin again.
 """
 
 from __future__ import annotations

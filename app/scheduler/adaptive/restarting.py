@@ -1,4 +1,4 @@
-"""Restarting: the attempt is stopped first, then the backoff runs; and the decision whether to restart at all."""
+"""Restarting: the attempt is stopped, then the backoff runs; and the decision whether a restart is allowed."""
 
 from __future__ import annotations
 

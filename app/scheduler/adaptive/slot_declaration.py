@@ -1,4 +1,4 @@
-"""What a job asks of the cluster and what it gives back: declared slots, held slots, surplus slots.
+"""The slots that a job declares and gives back: declared slots, held slots, surplus slots.
 
 Slots are raised before parallelism and lowered after it: a slot is surplus only when no plan uses it and the job
 holds more than its requirement. It is given back exactly ``slot.idle.timeout`` after it became surplus.

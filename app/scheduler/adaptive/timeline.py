@@ -100,7 +100,7 @@ def _new_record(
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
     vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
-    # A failover and new slots happen by themselves; nobody has asked for them.
+    # Failovers and changes of slots have no author.
     asked: Requirements | ScalingPolicy | Pending | None = asked_before
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
         asked = state.requirements

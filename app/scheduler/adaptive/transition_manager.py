@@ -81,7 +81,7 @@ def on_change(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager,
 
 
 def on_trigger(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
-    """A micro-batch was committed, or so many were given up that nothing is gained by waiting for one."""
+    """A micro-batch was committed, or enough were given up to end the wait for one."""
     manager = (
         evolve(manager, failed_batches_left=None) if manager.failed_batches_left is not None else manager
     )

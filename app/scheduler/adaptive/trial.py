@@ -1,4 +1,4 @@
-"""A rescale on trial: how long, against what it is weighed, and what counts once it was taken back (ADR 20).
+"""The trial of a rescale: its length, the comparison, and the limits after the rescale was taken back (ADR 20).
 
 A rescale is on trial from the moment its plan is on its way until a batch is committed after the watch period. If the
 job fails of itself in that time, or its throughput collapses, the parallelism before comes back into force, and the job
@@ -34,7 +34,7 @@ WARM_UP_BATCHES: Final = 2
 
 LEAST_BATCHES: Final = 3
 MOST_BATCHES: Final = 5
-"""Of so many batches of a query, the latest ones, its pace is made."""
+"""The number of latest batches from which the pace of a query is computed."""
 
 LATELY_MS: Final = 3_600_000
 """For so long a failure counts as one that the job had before."""

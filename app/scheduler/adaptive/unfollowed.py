@@ -1,6 +1,7 @@
-"""Vertices that Spark was seen to run with other tasks than their plan says: they are not tried in place again.
+"""Vertices whose number of tasks in Spark did not follow their plan: they are not rescaled in place again.
 
-They are known as long as the job has this version and this owner. A new owner hears of them with the next batches.
+The list is kept as long as the job has this version and this owner. A new owner learns it from the next
+batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The versions of a job, as its state has them: which is in force, and what is being made of a newer one (ADR 35)."""
+"""The versions of a job, as its state stores them: the one in force, and the progress of a newer one (ADR 35)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new version of the job takes the place of the one in force, and is taken back if it does not run (ADR 35).
+"""Replacement of the version in force by a new version, which is taken back if it does not run (ADR 35).
 
 Here is what a change of version means for the state; `replacing` and the phases say when. A version comes into force
 only when nothing of an attempt is alive, so that no attempt ever sees another graph than it was started with.
@@ -156,7 +156,7 @@ def prove(draft: Draft) -> None:
 def is_to_blame(draft: Draft, *, own: bool) -> bool:
     """Whether the failure of an attempt is that of a version on trial. ``own``: it is the job's own doing.
 
-    What ends an attempt from outside is nobody's fault, and is not tried for ever.
+    An end of an attempt from outside is not the version's fault, but is not retried for ever.
     """
     one = _on_trial(draft.state)
     if one is None:

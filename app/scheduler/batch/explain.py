@@ -1,4 +1,4 @@
-"""In words: how far a batch job is, and why each vertex runs as parallel as it does."""
+"""Sentences on the progress of a batch job, and on the parallelism of each vertex."""
 
 from __future__ import annotations
 

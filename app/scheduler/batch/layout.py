@@ -1,4 +1,4 @@
-"""How a batch graph is cut: its regions and the datasets between them, worked out once for each graph.
+"""The layout of a batch graph: its regions and the datasets between them, computed once for each graph.
 
 A dataset is what a region leaves for others, written once however many read it.
 """

@@ -1,4 +1,4 @@
-"""Between which numbers of tasks the parallelism of a vertex is decided: the client's bounds, and what narrows them."""
+"""The limits within which the parallelism of a vertex is decided: the declared bounds, and further limits."""
 
 from __future__ import annotations
 

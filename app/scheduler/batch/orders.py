@@ -1,4 +1,4 @@
-"""What the driver of a batch job should be running now, read off the durable state."""
+"""The orders for the driver of a batch job, computed from the durable state."""
 
 from __future__ import annotations
 

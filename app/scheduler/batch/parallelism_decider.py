@@ -117,7 +117,7 @@ def groups_of(inputs: Inputs, result: Result, decided: Groups, tasks: int) -> Gr
 
 
 def _folded(bytes_of: Sequence[int], common: int) -> tuple[int, ...]:
-    """Bytes of subpartitions, seen as so many."""
+    """The bytes of subpartitions, merged to this number."""
     return tuple(sum(bytes_of[one::common]) for one in range(common))
 
 

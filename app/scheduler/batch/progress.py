@@ -1,4 +1,4 @@
-"""How far a batch job has come: its regions, the results that count, and the decisions made. Part of `JobState`."""
+"""The progress of a batch job: its regions, the results in use, and the decisions. Part of `JobState`."""
 
 from __future__ import annotations
 

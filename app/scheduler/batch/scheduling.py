@@ -1,4 +1,4 @@
-"""Which regions of a batch job run now, and how parallel: the batch half of Executing.
+"""The regions of a batch job that run now, and their parallelism: the batch part of Executing.
 
 A region starts when every result that it reads is complete, whole or not at all. The parallelism of its vertices is
 decided at that moment, from the bytes of those results. Regions that do not wait for each other run side by side in

@@ -1,4 +1,6 @@
-"""Before anything was read: the most tasks of a source, and the subpartitions of results, from the sizes of files."""
+"""Limits that are computed from the sizes of files: the most tasks of a source, and the subpartitions of
+results.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ LARGEST_SPLIT_BYTES: Final = 128 * 1024 * 1024
 """A source gets more tasks than there are slots for it only where they would read more than this each."""
 
 GROWTH: Final = 8
-"""Results are expected to be at most so many times as large as the files that they come from."""
+"""Results are expected to be at most this many times as large as their source files."""
 
 
 def source_limit(size_bytes: int | None, held_slots: int) -> int | None:

@@ -172,7 +172,7 @@ function Preview({ value, error }) {
   const refusal = error ?? (value?.refused.length ? { sentences: value.refused } : null);
   return html`<section class="preview" aria-live="polite">
     ${refusal && html`<h3>This would be refused</h3><${Problem} error=${refusal} />`}
-    ${!refusal && !value && html`<p class="muted">Asking what would happen…</p>`}
+    ${!refusal && !value && html`<p class="muted">Computing the effect…</p>`}
     ${!refusal && value && html`<h3>What would happen</h3>
       <p>Slots <b>${value.slotsBefore} → ${value.slotsAfter ?? "–"}</b>
         ${value.rung && html`, rung <b>${value.rung}</b>`}</p>

@@ -105,7 +105,7 @@ function useJobEvents(id, onNews) {
   return { events, live };
 }
 
-const REACTIVE = "A job in reactive mode follows the slots that there are.";
+const REACTIVE = "A job in reactive mode uses all available slots.";
 
 function Head({ job, live, explained, vertices, onChanged }) {
   const [open, setOpen] = useState(null);
@@ -146,13 +146,13 @@ function Head({ job, live, explained, vertices, onChanged }) {
 const ENDINGS = {
   cancel: {
     verb: "Cancel",
-    text: "The job is ended at once. What its batch in flight has not committed is not written.",
+    text: "The job ends at once. Its current batch is aborted.",
     method: "PATCH",
     rest: "?mode=cancel",
   },
   stop: {
     verb: "Stop",
-    text: "The job ends after its batch in flight, with a complete checkpoint.",
+    text: "The job ends after its current batch, with a complete checkpoint.",
     method: "POST",
     rest: "/stop",
   },
@@ -235,7 +235,7 @@ function Below({ job, records, events, now }) {
 
 const COLUMNS = ["#", "When", "Cause", "Parallelism", "Rung", "Took", "Gap", "Outcome"];
 
-const CANCEL = "The bounds before it come back. A rescale that is being carried out already cannot be canceled.";
+const CANCEL = "The former bounds come back. A rescale that has begun cannot be canceled.";
 
 function Rescales({ job, records, now }) {
   const [canceled, setCanceled] = useState(null);

@@ -126,7 +126,7 @@ function Table({ jobs, slots }) {
       </div>
     </div>
     ${found.length === 0 && html`<p class="muted empty">
-      ${jobs.length ? "No job is like that." : "There is no job yet."}</p>`}
+      ${jobs.length ? "No job matches the search." : "There are no jobs."}</p>`}
     ${found.length > 0 && html`<table class="jobs">
       <thead><tr>${COLUMNS.map(({ name }, column) => html`<th aria-sort=${order(column)}>
         <button class="plain" onClick=${() => sort(column)}>${name}</button></th>`)}</tr></thead>

@@ -31,7 +31,7 @@ export function Log({ jobId, attemptNumber }) {
     ${shown.message && html`<p class="warning">${shown.message}</p>`}
     ${shown.log.available
       ? html`<${Text} key=${shown.attempt} jobId=${jobId} attempt=${shown} />`
-      : html`<p class="muted">Its log is not there any more.</p>`}`}
+      : html`<p class="muted">Its log was removed.</p>`}`}
   </div>`;
 }
 

@@ -1,10 +1,10 @@
-"""The clock by which rows and files are too old to keep.
+"""The clock that measures the age of rows and files.
 
-A server whose clock is wrong by months would remove the whole history within seconds, and nobody would get it back. To
-remove something later than it could be does no harm. So this time follows the wall clock, but only at a day for each
-hour that a server has run, by a clock that nobody sets; and it is never later than the wall clock. How far it has come
-is in the database, so that starting again and again gets it no further. After a long time without a server it is
-behind, and catches up.
+A server whose clock is wrong by months would remove the whole history within seconds, and it could not be
+restored. Removing something too late does no harm. So this clock follows the wall clock by at most one day for
+each hour of a running server, measured by a monotonic clock, and is never later than the wall clock. Its
+position is in the database, so restarts do not advance it. After a long time without a server it is behind, and
+catches up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The directories of a server, made and looked at before anything is started; and who else may come into them."""
+"""The directories of a server: created and checked before anything is started, with their access rights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Forgetting jobs that have ended: their rows, their files, and what this process knows of them.
+"""Deletion of ended jobs: their rows, their files, and their data in memory.
 
-A checkpoint may have very many files. So they are renamed first, which is one step, and removed in the background when
-the rows are gone. What a crash leaves renamed is removed at the next start, or put back if the job is still stored.
+A checkpoint may have very many files. So the directory is first renamed, which is one step, and removed in the
+background after the rows. A directory that a crash leaves renamed is removed at the next start, or renamed back
+if the job is still stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Housekeeping: what is too old to keep, or too many, is removed every few minutes.
+"""Housekeeping: removal of old and surplus data every few minutes.
 
-Nothing waits for it, and it makes nobody wait for long: what there is to remove is looked for by a read, and removed
-in small transactions, one after another, between which the writer serves everybody else. A pass that fails does no
-harm: the next one finds the same rows.
+Nothing waits for housekeeping, and it delays nothing for long: old data is found by a read and removed in small
+transactions, between which the writer serves others. A pass that fails does no harm, because the next pass
+finds these rows again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is kept of an attempt: its row, its assignment file, and the last word of its driver."""
+"""The records of an attempt: its row, its assignment file, and the last word of its driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wakes those who wait for a job to change: its orders, its slots, its end here."""
+"""Wakes the tasks that wait for a change of a job: its orders, its slots, its end in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Bell:
-    """Wakes those who wait for a job to change."""
+    """Wakes the tasks that wait for a change of the job."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], None] = {}

@@ -1,4 +1,4 @@
-"""Drivers as the control plane meets them: what they report, and how their processes end."""
+"""The reports of drivers, and the ends of their processes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
 
 
 def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
-    """The event that a report stands for. Ends of attempts are told by `Attempts`, once nothing lives any more."""
+    """The event of a report. `Attempts` reports the ends of attempts, when no process is alive any more."""
     match report.type:
         case "running":
             before = meter.before(report.plan_version)
@@ -139,7 +139,7 @@ def outcome_event(attempt: int, report: Report) -> Event:
 
 
 def last_word(attempt: int, work_dir: Path) -> Event | None:
-    """The end that the attempt's driver wrote down for the case that nobody hears it, if it did."""
+    """The end of the attempt in the file of its driver, which it writes if no server answers; None without a file."""
     outcome = read_outcome(work_dir)
     return None if outcome is None else outcome_event(attempt, outcome)
 
@@ -249,7 +249,7 @@ async def write_down(records: AttemptLog, record: AttemptRecord) -> None:
 
     Raises:
         DriverLaunchError: the database refuses it.
-        LostOwnership: somebody else owns the job.
+        LostOwnership: another control plane owns the job.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How many executors a job has on a cluster, as its driver says."""
+"""The number of executors of a job on a cluster, as its driver reports it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The files of jobs: what is laid out for drivers, and what is removed.
+"""The files of jobs: creation for drivers, and removal.
 
-Everything here waits for the disk: on the event loop it is called by `asyncio.to_thread`.
+All functions here block on the disk: the event loop calls them by `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
     """Remove what attempts up to ``dead`` leave behind: all but the logs of the newest ``keep``.
 
     A driver that was killed leaves Spark's shuffle files and what its sinks had not committed. An assignment holds the
-    secret of its attempt, and nobody reads it again when the attempt is over.
+    secret of its attempt, and it is not needed when the attempt is over.
     """
     if not job_dir.is_dir():
         return

@@ -1,4 +1,4 @@
-"""What the state of a job asks to be done: whoever takes a job up does it (ADR 42)."""
+"""The effects that the state of a job asks for. A control plane that takes over a job performs them (ADR 42)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One job in this control plane: its worker, its attempts, its last reports. Performs the core's effects."""
+"""One job in this control plane: its worker, its attempts, its last reports. It performs the effects of the
+core.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +229,7 @@ class Job:
         return 0 <= report.region < len(regions) and regions[report.region].run == report.run
 
     def _must_be_at(self, attempt: int) -> None:
-        """Whoever waited may have been overtaken: reports of one attempt must not be taken for those of another."""
+        """A report may have waited until another attempt began: it must not count for that attempt."""
         current = self.attempts.current
         if current is None or current.attempt != attempt:
             raise Unavailable(f"Attempt {attempt} ended meanwhile.")
@@ -266,18 +268,18 @@ class Job:
                 self._keeper.job_ended(self.job_id)
 
     def _drop_results(self) -> None:
-        """Nobody reads the results of a BATCH job that is over; what is left is the housekeeping's."""
+        """Remove the results of a BATCH job that is over; the housekeeping removes what is left."""
         if self.state.graph.runs_by_regions:
             asyncio.get_running_loop().run_in_executor(None, self._places.drop_results, self.job_id)
 
     def tidy_up_s(self) -> float:
-        """How long a driver that is to be killed may take to remove what nobody else can."""
+        """How long a driver may take, before it is killed, to remove results that only it can remove."""
         state = self.state
         ends = isinstance(state.phase, Canceling | Failing) and state.batch is not None
         return 0.0 if self._places.are_results_local or not ends else _TIDY_UP_S
 
     async def cleared(self) -> None:
-        """Returns when executors of an earlier driver are in nobody's way."""
+        """Returns when the executors of the earlier driver have ended."""
         if self._places.cluster is not None:
             await self._places.cluster.cleared(self.job_id)
 

@@ -1,8 +1,8 @@
-"""What the drivers of a job have told of its load: counters, the batches of the last minute, executors.
+"""The load that the drivers of a job have reported: counters, the batches of the last minute, executors.
 
-None of it is durable: a server that starts, or takes the job over, begins at 0. It is bounded whatever drivers report
-(docs/metrics.md has the sums): per query the vertices of the graph, and so many spans of batches; so many queries,
-vertices of queries, executors and phases; and no text is kept in full that may be long.
+None of it is durable: it begins at 0 when a server starts or takes over the job. Its size is bounded for all
+reports of drivers (docs/metrics.md has the sums): vertices, batches, queries, executors and phases are limited
+in number, and texts in length.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Outlook:
 
     @property
     def backlog_ms(self) -> int | None:
-        """For how long the sources have got what waits at them; None if nobody can say."""
+        """The time in which the waiting rows have arrived at the sources; None if it is not known."""
         if self.backlog_rows == 0:
             return 0
         arrival = self.arrival_per_second or self.rows_per_second

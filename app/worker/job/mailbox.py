@@ -1,4 +1,4 @@
-"""What waits in the mailbox of a job: facts, which stay true, and requests, whose clients wait for an answer."""
+"""The entries in the mailbox of a job: facts, which stay true, and requests, whose clients wait for an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver should be doing, and its wait for orders that are other than those it has."""
+"""The orders of a driver, and its wait for new orders."""
 
 from __future__ import annotations
 

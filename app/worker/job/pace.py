@@ -1,4 +1,4 @@
-"""How fast the queries of a job are at each of its latest plans: what a rescale is weighed against."""
+"""The speed of the queries of a job at each of its latest plans, by which a rescale is judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step means for the database: the bridge from the core's values to the store's unit of work."""
+"""Conversion of the result of a step to a unit of work of the store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Change:
 
     ``answers`` are those to requests with an Idempotency-Key: (request hash, answer) by key. ``rows`` are further
     rows that become durable with the change. ``acknowledged``: the attempt whose reports are taken down, and up to
-    which number. ``events`` are what clients are told of the steps.
+    which number. ``events`` are the public events of the steps.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -117,7 +117,7 @@ class JobWriter:
         self._job_id = job_id
         self.epoch = epoch
         self._state_seq = state_seq
-        # Whether nobody else can own the job now. Otherwise nothing is done that is not checked by a write.
+        # Whether no other server can own the job now. Otherwise only actions are done that a write checks.
         self.is_sure = is_sure
 
     async def write(

@@ -1,7 +1,8 @@
-"""Where jobs run, and what becomes of a driver that was started elsewhere.
+"""The cluster of a driver, and drivers that run on another cluster than the settings say.
 
-The drivers of a server outlive it, and the next one may have another cluster in its settings. A driver stays where it
-was started: it would use slots of a cluster that nobody counts any more, and be booked on slots that it does not use.
+The drivers of a server outlive it, and the next server may have another cluster in its settings. An old driver
+would then use slots of the previous cluster that are not counted any more, and would hold slots of the new
+cluster that it does not use.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def misplaced(started_on: str, runs_on: str) -> str | None:
     if started_on == runs_on or _masters(started_on) & _masters(runs_on):
         return None
     return (
-        f"The driver was started on {_in_words(started_on)}, and the server's settings now say "
-        f"{_in_words(runs_on)}: it is stopped, and the job goes on there from its checkpoint."
+        f"The driver was started on {_in_words(started_on)}, but the settings of the server now name "
+        f"{_in_words(runs_on)}: the driver is stopped, and the job continues there from its checkpoint."
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the files of jobs are, and what their drivers are told of this control plane."""
+"""The paths of the files of jobs, and the address of this control plane for their drivers."""
 
 from __future__ import annotations
 

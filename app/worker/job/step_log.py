@@ -1,4 +1,4 @@
-"""What a step of a job leaves in the server's log."""
+"""The lines that a step of a job writes to the server's log."""
 
 from __future__ import annotations
 

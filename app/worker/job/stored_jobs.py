@@ -1,4 +1,4 @@
-"""What is read off a stored job, and what is waited for before it is loaded again."""
+"""Values that are computed from a stored job, and the backoff before it is loaded again."""
 
 from __future__ import annotations
 

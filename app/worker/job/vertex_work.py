@@ -1,4 +1,4 @@
-"""What a vertex did: in a batch, in some of them, since some moment."""
+"""The work of a vertex: in one batch, in several batches, since a moment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 
 def work_of(batch: VertexBatch, vertex: JobVertex, held_ms: int) -> Work:
-    """A source reads what it hands on, if nothing else is said. Of task times there is a ratio, or nothing."""
+    """A source reads the rows that it hands on, unless reported otherwise. Task times give a ratio, or nothing."""
     records_in = batch.records_in
     if records_in is None and vertex.is_source:
         records_in = batch.records_out

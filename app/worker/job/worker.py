@@ -53,9 +53,7 @@ _WRITE_RETRY_S = (0.1, 0.5, 2.0, 5.0)
 _USELESS_TIMER_RETRY_S = 1.0
 _ANSWERS_KEPT = 1000
 _CLOSED = "This control plane does not serve the job now. Try again in a moment."
-_UNSURE = (
-    "This control plane was stopped or cut off for a while: whose job it is is being looked up. Try again."
-)
+_UNSURE = "This server was suspended or disconnected for a while, and is checking which jobs it still owns. Try again."
 _DEFECT = (
     "The request met an internal error of the control plane, which its log describes. Nothing was changed."
 )
@@ -148,7 +146,7 @@ class JobWorker:
         self._arm_timer()
 
     def close(self) -> None:
-        """Take nothing more; waiting clients are told to try again."""
+        """Accept nothing more; waiting clients get an answer to try again."""
         self._closed = True
         self._asked.set()
         if self._timer is not None:
@@ -219,7 +217,7 @@ class JobWorker:
         for key, (request_hash, answer) in change.answers.items():
             self.remember_answer(key, request_hash, answer)
         if self._closed:
-            # Whoever takes the job up next does what the state asks for.
+            # The next owner of the job does what the state asks for.
             return
         self._job.changed(before, state)
         if change.effects and not self._writer.is_sure():
@@ -330,7 +328,7 @@ class JobWorker:
     async def _put_back(
         self, items: list[Fact | Request], answers: list[tuple[Request, Any]], error: WriteFailed
     ) -> None:
-        """Nothing happened: clients are told so; facts are kept and tried again, since they stay true."""
+        """Nothing happened: clients get this answer; facts are kept and tried again, because they stay true."""
         delay_s = _WRITE_RETRY_S[min(self._failed_writes, len(_WRITE_RETRY_S) - 1)]
         self._failed_writes += 1
         self._log.error("state could not be written", error=str(error), retry_in_s=delay_s)

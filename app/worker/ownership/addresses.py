@@ -1,7 +1,8 @@
-"""Where the driver of a job finds the owner of the job, when several control planes share them: a file per job.
+"""The address file of a job, in which its driver finds the owner of the job if several control planes share
+jobs.
 
-The file has the owner's URL, and in a second line the epoch since when. One who was overtaken and does not know it yet
-must not lead the driver back to itself, so the epoch in the file never goes down.
+The file has the owner's URL and, in a second line, the epoch of this ownership. A control plane that has lost
+the job without knowing it must not direct the driver back to itself, so the epoch in the file never decreases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one control plane knows of jobs, its own and others'."""
+"""The jobs that one control plane knows: its own jobs and those of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For how long a control plane may be certain that it still has its leases."""
+"""How long a control plane can be certain that it still has its leases."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whose the jobs are: keeps the leases of this process, takes up jobs whose owner is gone, and evens out who has how
-many.
+"""Leases of jobs: renews those of this process, takes over jobs without an owner, and balances the number of
+jobs.
 
-A process that is alone on its data directory takes all it can get. Several (`app.store.members`) take their shares of
-what the dead leave behind, and hand jobs over, one at a time, to those that have far fewer. That a process without a
-lease writes nothing is ensured by `app.store.batch.lost_leases`.
+A process that is alone on its data directory takes all jobs. Several processes (`app.store.members`) each take
+their share of the free jobs, and hand over jobs, one at a time, to processes that have far fewer.
+`app.store.batch.lost_leases` ensures that a process without a lease writes nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LOOK_EVERY_S = 0.5
 """How often a member looks whether another one has died, or has handed it a job."""
 
 IMBALANCE = 2
-"""A job is handed over to a member that has at least so many fewer: a smaller one would come back."""
+"""The least difference of jobs for a hand-over: with a smaller one the job would be handed back."""
 
 _LEASES_PER_CLAIM = 1000
 
 
 class Ownership:
-    """``member``: this process among those that share its jobs; None if it shares them with nobody.
+    """``member``: this process among those that share its jobs; None if it does not share them.
 
     ``is_dead`` tells whether the process of a member has certainly ended, without waiting for its leases to expire.
     """
@@ -75,7 +75,7 @@ class Ownership:
             self._keeper.spawn(self._run(renew_every_s))
 
     def look_soon(self) -> None:
-        """Somebody says that this process has got a job that it does not serve yet."""
+        """Another member reports that this process owns a job that it does not serve yet."""
         self._wanted.set()
 
     # -- the loop
@@ -154,7 +154,7 @@ class Ownership:
             )
 
     async def _claim(self) -> dict[str, Lease]:
-        """Get leases of jobs that nobody has: all, or as many as make this member's share."""
+        """Claim leases of free jobs: all, or as many as this member's share."""
         left = _ALL
         if self.member is not None:
             self.spread = spread = await self.members.spread(self.member.home)
@@ -185,7 +185,7 @@ class Ownership:
         return to is not None and bool(candidates) and await self._hand_over(candidates[-1], to)
 
     async def _hand_over(self, job: Job, to: Member) -> bool:
-        """The job is let go of first, so that for a moment nobody serves it; its driver does not care."""
+        """The job is dropped first, so that for a moment no server serves it; its driver is not affected."""
         keeper, job_id = self._keeper, job.job_id
         keeper.lose(job_id)
         await quiet(job)
@@ -217,7 +217,7 @@ def share(spread: Spread, member: Member) -> int:
 
 
 def receiver(spread: Spread, member: Member) -> Member | None:
-    """To whom ``member`` is to hand a job over, if it has the most jobs of all and somebody far fewer.
+    """The member to which ``member`` hands a job over, if it has the most jobs and the other one far fewer.
 
     Only one gives at a time, and only to one that has fewer afterwards as well or as many: nothing goes to and fro.
     """

@@ -1,4 +1,6 @@
-"""A server among those that share a data directory and a PostgreSQL database: how it joins them, and leaves."""
+"""The membership of a server in the group that shares a data directory and a PostgreSQL database: join and
+leave.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class PlaceTaken(Exception):
 
 
 class Membership:
-    """``seat`` None: nobody else can share the data directory (SQLite)."""
+    """``seat`` None: no other server can share the data directory (SQLite)."""
 
     def __init__(
         self,

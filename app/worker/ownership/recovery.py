@@ -1,9 +1,9 @@
-"""The jobs of this process: taking them up from the database, letting go of those that are lost, loading again.
+"""The jobs of this process: loading them from the database, dropping lost jobs, loading again after an error.
 
-Whose they are is a matter of `app.worker.ownership.leases`.
+The module `app.worker.ownership.leases` decides which jobs these are.
 
-What a job needs after a restart is read off its state: a level, so that it does not matter at which write or effect the
-control plane before was cut off.
+The work that a job needs after a restart is computed from its state. So it does not matter at which write or
+effect the previous control plane was interrupted.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class JobKeeper(JobsKnown):
         """Take up every job that is not over, and of which this process has the lease."""
         await self._load_ended()
         found = await self._prepare_all(await self._store.load_live_jobs())
-        # Without a pause from here on: nobody may find a job that does not know its driver yet.
+        # No await from here on: no caller may find a job that does not know its driver yet.
         taken = [(self._take_up(stored), stored, dead) for stored, dead in found]
         for job, stored, dead in taken:
             if job is not None:
@@ -297,7 +297,7 @@ class JobKeeper(JobsKnown):
             self.load_later(job_id, job)
 
     def load_later(self, job_id: str, old: Job | None) -> None:
-        """Until then nobody is told that there is no such job."""
+        """Until then no answer says that a job does not exist."""
         self.elsewhere.add(job_id)
         self._loading.add(job_id)
         self.spawn(self._load_again(job_id, old))
@@ -356,7 +356,7 @@ class JobKeeper(JobsKnown):
     # -- what cannot be read
 
     def _set_aside(self, stored: StoredJob, why: Exception | str) -> None:
-        """It keeps the slots that its driver uses, and somebody else may try."""
+        """The job keeps the slots of its driver, and another server may try to read it."""
         self.elsewhere.discard(stored.job_id)
         self.unreadable.note(stored, why)
         if stored.attempt is not None:

@@ -1,9 +1,10 @@
-"""Jobs that are stored and cannot be read here: a newer version has written them, or a document is damaged.
+"""Stored jobs that this server cannot read, because a newer version has written them or a document is damaged.
 
-Stored documents are checked by the rules of today, so a server can meet one that it does not understand. The job is
-shown with what stands beside its documents, its driver is left alone, and where there are other servers its lease is
-given up, for one of them may read it. A server claims such a job once only. It reads it again from time to time,
-without a lease, and claims it again when it can be read; so nothing goes to and fro between servers that cannot.
+Stored documents are checked by the rules of the running version. The API shows such a job with the columns
+beside its documents, and its driver is not touched. If there are other servers, its lease is given up, because
+one of them may be able to read it. A server claims such a job only once. It reads the job again from time to
+time, without a lease, and claims it again when it can be read, so the job does not move back and forth between
+servers that cannot read it.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class UnreadableJob:
             todo = "A server of the version that wrote it can show it; DELETE forgets it."
         else:
             todo = (
-                "Its driver is left alone. Start a server of the version that wrote it, or put the row right in the "
-                "database: it is read again by itself. Or cancel the job, which ends its driver, and DELETE it then."
+                "Its driver continues. Start a server of the version that wrote the job, or repair its row in the "
+                "database, which the server reads again. Or cancel the job, which ends its driver, and then DELETE it."
             )
         return f"Job {self.job_id} cannot be read by this server: {self.why} {todo}"
 

@@ -1,4 +1,4 @@
-"""How a job ends that cannot be read: by what stands beside its documents."""
+"""The end of a job that cannot be read, by the columns beside its documents."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class UnreadableEnder:
                 await asyncio.to_thread(self._places.drop_results, job_id)
 
     async def _end(self, job_id: str, requested_by: str | None) -> StoredJob:
-        # From here on nobody else takes it up, nor starts anything for it.
+        # From here on no other server takes over the job or starts anything for it.
         lease = await self._store.acquire_lease(job_id)
         stored = await self._store.load_job(job_id)
         if stored is None:

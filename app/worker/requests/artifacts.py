@@ -1,4 +1,5 @@
-"""The files that are submitted with a job: those that its graph lists, without modules that would hide others.
+"""The files that are submitted with a job: those that its graph lists. Modules that would hide other modules
+are refused.
 
 Artifacts come first on the path of the driver and of Spark's Python workers, which import their own modules by name.
 """

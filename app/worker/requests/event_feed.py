@@ -1,9 +1,9 @@
-"""How events come from the store to those who follow them: one reader of the store, however many followers.
+"""Delivery of stored events to clients: one reader of the store for all followers.
 
-A follower first gets what is stored behind its cursor, page by page, which it reads itself; then it joins the others,
-and all of them are given what the one reader finds. What the reader found last is kept, bounded in number and size:
-a follower that does not take events for so long that its next one is not among those is sent away, to come again with
-its cursor.
+A follower first reads the stored events after its cursor, page by page. Then it joins the other followers, and
+all of them get the events that the one reader finds. The latest events are kept in memory, bounded in number
+and size. If the next event of a slow follower is not among them any more, its stream is closed, and it has to
+reconnect with its cursor.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def dry_run(
     sentences = list(differences(state.policy, state.graph, declared))
     if held_back:
         sentences.append(
-            "These bounds were tried and taken back: nothing is done for them unless it is a retry."
+            "These bounds were tried and taken back: they change nothing unless the request is a retry."
         )
     if parallelism is None:
         then = "keep running as it is until more appear" if current else "wait for more"

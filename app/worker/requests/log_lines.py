@@ -1,5 +1,6 @@
-"""Where lines of a log are, by their numbers. The log is read once for each question, which takes 50 ms for the longest
-one that is kept (64 MiB)."""
+"""The positions of the lines of a log, by their numbers. Each request reads the log once, which takes 50 ms for
+the longest log that is kept (64 MiB).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def find_lines(
 
 
 def _begin_of(number: int, opened: OpenLog, counts: list[tuple[int, int]], bounds: tuple[int, int]) -> int:
-    """The place where a line begins; the end if there are not so many."""
+    """The place where a line begins; the end if the log has fewer lines."""
     if number == 0:
         return bounds[0]
     for at, count in counts:

@@ -1,9 +1,9 @@
-"""Programs are planned for `submission`, before they are accepted: a driver runs one up to where its queries would
-start. What other jobs are to run in is looked at, and built if need be.
+"""Planning of programs before they are accepted: a driver runs the program up to the start of its queries. For
+other jobs, the environment is checked, and built if necessary.
 
-A planning has a directory below that of the jobs, which this process has locked for as long as it lives. Whatever
-happens, the driver is killed and the directory removed; what a server leaves that is killed itself, the housekeeping of
-any server removes (`Planner.drop_strays`).
+Each planning has a directory beside those of the jobs, which this process locks during its life. The driver is
+always killed and the directory removed; after a kill of the server, the housekeeping of any server removes them
+(`Planner.drop_strays`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Place:
 
     @property
     def driver_file(self) -> Path:
-        """Which process plans here, for whoever finds it when this one is gone."""
+        """The process that plans here, for the server that finds the directory after its death."""
         return self.directory / "driver.json"
 
     @property

@@ -1,4 +1,6 @@
-"""A new version of a running job: planned and compared with the one in force before that is stopped, then durable."""
+"""A new version of a running job: it is planned and compared with the version in force before that one is
+stopped, and then stored.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class Replacing:
             number = job.state.versions.newest + 1
             directory = self._places.artifacts_dir(job_id, number)
             try:
-                # What a replacement left that never came to be is in nobody's way.
+                # Files of a replacement that was never stored do no harm.
                 await asyncio.to_thread(remove_tree, directory)
                 if artifacts:
                     await asyncio.to_thread(write_artifacts, directory, artifacts)

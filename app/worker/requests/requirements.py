@@ -1,6 +1,6 @@
-"""A PUT of resource requirements: whether it is accepted, decided on the state that is current when its turn comes.
+"""A PUT of resource requirements: accepted or refused by the state at the moment when it is processed.
 
-What is wrong with bounds, in sentences, is said by `app.model.requirements.validate_bounds`.
+The function `app.model.requirements.validate_bounds` has the sentences for wrong bounds.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def refuse_stale(state: JobState, if_match: int | None) -> None:
     if if_match is not None and if_match != state.requirements.version:
         raise StaleVersion(
             f"If-Match names version {if_match}, but the requirements are at version "
-            f"{state.requirements.version}: read them again and decide anew."
+            f"{state.requirements.version}: read them again and decide again."
         )
 
 
@@ -148,7 +148,7 @@ def request_hash(update: RequirementsUpdate) -> str:
 
 
 def reactive_sentence(state: JobState) -> str:
-    """Why nobody declares bounds for a job in reactive mode, as in production Flink."""
+    """Why bounds of a job in reactive mode cannot be declared, as in production Flink."""
     return (
         f"Job {state.job_id} runs in reactive mode (scheduler-mode: reactive): it follows the slots that there are, "
         "and its resource requirements cannot be changed."
@@ -165,8 +165,8 @@ def deadline_of(state: JobState, given: GivenDeadline | None, now_ms: int, ahead
         return None
     if state.graph.type is not JobType.STREAMING:
         raise StateConflict(
-            f"Job {state.job_id} is a {state.graph.type} job: its bounds count at once for what is not decided yet, "
-            f"so there is nothing that they could wait for until a deadline ({DEADLINE_HEADER})."
+            f"Job {state.job_id} is a {state.graph.type} job: its bounds apply at once to vertices that are not "
+            f"decided yet, so a deadline ({DEADLINE_HEADER}) is not possible."
         )
     at_ms = now_ms + given.wait_ms if given.at_ms is None else given.at_ms + ahead_ms
     if not now_ms < at_ms <= now_ms + MAX_DEADLINE_MS:

@@ -1,4 +1,4 @@
-"""Deciding a request to cancel a rescale, seeing the state that is current when its turn comes."""
+"""A request to cancel a rescale: accepted or refused by the state at the moment when it is processed."""
 
 from __future__ import annotations
 

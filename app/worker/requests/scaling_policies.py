@@ -1,4 +1,4 @@
-"""Deciding a PUT of a job's scaling policy, seeing the state that is current when its turn comes."""
+"""A PUT of a job's scaling policy: accepted or refused by the state at the moment when it is processed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def next_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> Sc
     if update.if_match is not None and update.if_match != known.version:
         raise StaleVersion(
             f"If-Match names version {update.if_match}, but the scaling policy is at version {known.version}: "
-            "read it again and decide anew."
+            "read it again and decide again."
         )
     gone = known.gone_from(state.graph)
     if errors := faults(state.graph, update.all_vertices, update.vertices, gone):

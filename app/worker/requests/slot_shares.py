@@ -1,4 +1,6 @@
-"""Deciding a PUT of a job's slot share, and what its cap means for its bounds; seeing the state of that moment."""
+"""A PUT of a job's slot share: accepted or refused by the state at the moment when it is processed; and the
+effect of its cap on bounds.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
     if update.if_match is not None and update.if_match != known.version:
         raise StaleVersion(
             f"If-Match names version {update.if_match}, but the slot share is at version {known.version}: "
-            "read it again and decide anew."
+            "read it again and decide again."
         )
     if known.asks(update.weight, update.priority, update.cap):
         return RequestDecision(None, RequirementsResult(known.version, changed=False))

@@ -1,4 +1,6 @@
-"""Deciding a request to stop a job, seeing the state that is current when its turn comes; and Flink's savepoints."""
+"""A request to stop a job: accepted or refused by the state at the moment when it is processed; and Flink's
+savepoints.
+"""
 
 from __future__ import annotations
 

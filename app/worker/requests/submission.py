@@ -171,7 +171,7 @@ class Submission:
                 place = min(used)
                 raise StateConflict(
                     f"The checkpoint {place} of {chosen[place]} is that of job {state.graph.name} ({state.job_id}), "
-                    f"which is {status_of(state)}. End that job before, or give the query another checkpointLocation."
+                    f"which is {status_of(state)}. End that job first, or give the query another checkpointLocation."
                 )
 
     def _check_origin(self, origin: str) -> None:
@@ -189,7 +189,7 @@ class Submission:
             ):
                 raise StateConflict(
                     f"from: the checkpoint {origin} is that of job {state.graph.name} ({state.job_id}), which is "
-                    f"{status_of(state)}. End that job before, or replace it by a new version."
+                    f"{status_of(state)}. End that job first, or replace it by a new version."
                 )
 
     async def checked(
@@ -267,7 +267,7 @@ async def make_durable(
 
     Raises:
         Unavailable: nothing was stored.
-        InDoubt: nobody knows whether it was.
+        InDoubt: it is not known whether it was.
     """
     directory = places.artifacts_dir(unit.job_id)
     in_doubt = False

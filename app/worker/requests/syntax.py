@@ -1,4 +1,4 @@
-"""Whether a script is Python: found out without running it, in a process of its own, which a script may bring down."""
+"""Syntax check of a script in a separate process, without running it: the script may crash this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What drivers wrote into their logs, read in parts and without the secrets of their jobs.
+"""The logs of drivers, read in parts and without the secrets of their jobs.
 
-Parts are read with some of what stands before and behind them, so that a secret is found whole wherever a part begins
-or ends.
+Each part is read with some text before and after it, so that a secret across the border of two parts is found
+completely.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class DriverLogs:
 
     async def read(self, job: JobView, number: int, offset: int, limit: int, is_gone: IsGone) -> LogPart:
         """At most ``limit`` bytes of the log of an attempt from ``offset``, whole lines if there are any.
-        ``is_gone``: whether nobody waits for them any more."""
+        ``is_gone``: whether the client has closed the connection."""
         if self._readers >= _READERS_MAX:
             raise Unavailable(f"{_READERS_MAX} clients read logs at this server already: try again.")
         self._readers += 1

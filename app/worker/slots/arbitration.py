@@ -1,4 +1,6 @@
-"""What the arbiter of shared slots does in each cycle of `shared_broker`: it decides, and writes it."""
+"""The work of the arbiter of shared slots in each cycle of `shared_broker`: it decides, and writes its
+decision.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,7 @@ class Arbitration:
         asked_s = loop.time()
         if not await self.table.put_grants(arbiter, grants.values(), drop=ledger.ended):
             log.warning(
-                "slots were decided about by somebody else, or by a write that was given up",
+                "another arbiter, or a write that was given up, has written grants",
                 grants=len(grants),
             )
             self._settled = None

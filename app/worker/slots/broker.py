@@ -1,4 +1,6 @@
-"""Where jobs of this process ask for slots: a pool, reviewed soon after something has changed, and when it is time."""
+"""The slot broker of a single control plane: its pool is reviewed soon after a change, and when a time has
+come.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from app.worker.clock import Clock
 
 _REVIEW_DELAY_PER_JOB_S = 0.0001
 _FEW_JOBS = 100
-"""Up to so many jobs a review follows at once. It takes some 20 us for each job, so among thousands many changes share
-one."""
+"""Up to this number of jobs, a review follows a change at once. It takes about 20 us per job, so with thousands of jobs
+many changes share one review."""
 
 
 class SlotBroker(Protocol):
@@ -98,7 +100,7 @@ class SlotBroker(Protocol):
         ...
 
     def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
-        """A job that cannot be read uses these slots, as far as that is known: they are nobody else's."""
+        """A job that cannot be read uses these slots, as far as that is known: no other job gets them."""
         ...
 
     def declare(self, state: JobState) -> None:

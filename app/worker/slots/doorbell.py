@@ -1,7 +1,7 @@
-"""How servers that share a data directory tell each other that there is something to look at.
+"""The doorbell with which servers that share a data directory wake each other.
 
-A datagram without content, to a socket in the directory: who may write there may ring. It saves waiting and nothing
-else: whoever is rung at looks at the database, and does so twice a second anyway.
+It is a datagram without content, to a socket in the directory: every process that may write to the directory
+may ring. It only saves waiting: a server that is woken reads the database, which it does twice a second anyway.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class Bells(Protocol):
     """The bells of those at other seats, and one's own."""
 
     def listen(self, rung: Callable[[], None]) -> None:
-        """Call ``rung`` whenever somebody rings here. On the event loop."""
+        """Call ``rung`` at each ring, on the event loop."""
         ...
 
     def ring(self, seats: Iterable[int]) -> None:
-        """Ring at these seats; harmless where nobody is."""
+        """Ring at these seats; harmless at an empty seat."""
         ...
 
     def close(self) -> None: ...
 
 
 class NoBells:
-    """Nobody rings."""
+    """A doorbell without other servers."""
 
     def listen(self, rung: Callable[[], None]) -> None:
         pass
@@ -47,7 +47,7 @@ class NoBells:
 
 
 class Doorbells:
-    """Of the server at ``seat`` of ``data_dir``. Where there are no such sockets, nobody rings."""
+    """Of the server at ``seat`` of ``data_dir``. Without such sockets it never rings."""
 
     def __init__(self, data_dir: Path, seat: int) -> None:
         self._seat = seat

@@ -1,4 +1,4 @@
-"""The cluster of the settings, as the server uses it: what it is, what it shows, and what goes on beside the jobs."""
+"""The cluster of the settings: its interface for the server, and its periodic activities."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def beside_jobs(
 
 
 def _is_over(control_plane: ControlPlane, job_id: str) -> bool:
-    """Whether the job is one of ours that has ended. Those that are not known may be somebody else's."""
+    """Whether the job belongs to this server and has ended. Unknown jobs may belong to other servers."""
     unreadable = {job.job_id: job.status for job in control_plane.unreadable_jobs()}
     try:
         status = unreadable.get(job_id) or control_plane.job(job_id).status

@@ -1,4 +1,6 @@
-"""The pool of slots that several control planes share, as one of them sees it: by its last look into the database."""
+"""The view that one of several control planes has of the shared pool of slots, from its last read of the
+database.
+"""
 
 from __future__ import annotations
 

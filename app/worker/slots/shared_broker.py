@@ -1,10 +1,10 @@
-"""Where jobs ask for slots that several control planes share: what they ask for goes into the database, and one control
-plane, the arbiter, writes there who gets what (`app.scheduler.slot_ledger`).
+"""The slot broker of several control planes: they write their claims to the database, and one of them, the
+arbiter, writes the grants (`app.scheduler.slot_ledger`).
 
-Each control plane goes round the same cycle, when something has changed, when it is rung at, and twice a second: it
-writes the claims of its jobs, reads all claims and grants, writes grants if it is the arbiter, and tells its jobs what
-they are granted. If nobody is the arbiter it becomes the arbiter. Nothing is kept anywhere else, so one that is lost
-takes nothing along.
+Each control plane runs a cycle after a change, when it is woken, and twice a second: it writes the claims of
+its jobs, reads all claims and grants, writes grants if it is the arbiter, and tells its jobs their grants. If
+there is no arbiter, it becomes the arbiter. All of this data is in the database, so the loss of a control plane
+loses none of it.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class SharedBroker(PoolView):
         self._has_news(own)
 
     def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
-        """What it has stands in the database, for whoever decides."""
+        """The slots of a job are in the database, for the arbiter."""
 
     def declare(self, state: JobState) -> None:
         own = self._own.get(state.job_id)
@@ -185,7 +185,7 @@ class SharedBroker(PoolView):
             self._ask(own, replace(own.ask, giving=releasable_of(state)))
 
     def note_held(self, state: JobState) -> None:
-        """Which slots a job holds stands in the database, for whoever decides."""
+        """The slots of a job are in the database, for the arbiter."""
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         own = self._own.get(job_id)

@@ -53,7 +53,7 @@ def members_of_host(own_id: str, since_ms: int) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """A worker: its slots that no job holds, all that it has, and its cores that anybody uses."""
+    """A worker: its free slots, all its slots, and its used cores."""
 
     worker: str
     free: int

@@ -214,7 +214,7 @@ def test_slots_of_a_group_are_used_by_all_its_vertices() -> None:
             {"load": replace(LOAD, rows_per_second=0.0, backlog_rows=5.0)},
             "Rows wait at the sources, but none",
         ),
-        ({"vertices": (vertex(busy_ms=0.0),)}, "Spark told no time of tasks"),
+        ({"vertices": (vertex(busy_ms=0.0),)}, "Spark reported no task times"),
     ],
 )
 def test_nothing_is_decided_by_figures_that_say_nothing(changes: dict[str, object], words: str) -> None:

@@ -238,13 +238,13 @@ def test_a_module_that_lies_beside_the_script_is_named(slotwise: Run, fake: Any,
     assert slotwise("plan", str(job)).err.splitlines()[1:] == [sentence]
     helpers = job.parent / "helpers.py"
     helpers.write_text("")
-    hint = f"helpers.py lies beside job.py, and is not sent along by itself: add --file {helpers}"
+    hint = f"helpers.py is in the directory of job.py, but is not sent automatically: add --file {helpers}"
     assert slotwise("plan", str(job)).err.splitlines()[1:] == [sentence, hint]
     assert slotwise("submit", str(job)).err.splitlines()[1:] == [sentence, hint]
     assert slotwise("plan", str(job), "--file", str(helpers)).err.splitlines()[1:] == [sentence]
     helpers.unlink()
     (job.parent / "helpers").mkdir()
-    assert "make a helpers.zip of it" in slotwise("plan", str(job)).err
+    assert "make helpers.zip (cd " in slotwise("plan", str(job)).err
 
 
 def test_a_planning_is_waited_for_longer_than_other_answers(
@@ -276,7 +276,7 @@ def test_an_environment_that_may_have_to_be_built_is_waited_for(
     monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
     outcome = slotwise("submit", str(tmp_path / "graph.json"))
     assert outcome.status == 0
-    assert "graph.json has an environment of its own, which is looked for" in outcome.err
+    assert "graph.json has its own environment; if it is new" in outcome.err
     [request] = fake.sent("POST", "/jobs")
     assert json.loads(request.body)["packages"] == ["a:b:1"]
     document["packages"] = ["a:b"]

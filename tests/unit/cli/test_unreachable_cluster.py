@@ -34,12 +34,12 @@ def test_it_is_said_once_and_once_that_it_is_over(capsys: pytest.CaptureFixture[
         supply(unreachable=True, why=(WHY,)),
     ):
         watch.turn()
-    told = f"Waiting on: {WHY} What was asked for is kept; Ctrl-C does not undo it.\n"
+    told = f"Waiting on: {WHY} The request is stored; Ctrl-C does not undo it.\n"
     assert capsys.readouterr().err == told
     server.explanation = supply(unreachable=False)
     watch.turn()
     watch.turn()
-    assert capsys.readouterr().err == "Waiting on: the cluster can be asked again.\n"
+    assert capsys.readouterr().err == "Waiting on: the cluster is reachable again.\n"
     assert set(server.asked) == {"/jobs/a/explanation"}
 
 

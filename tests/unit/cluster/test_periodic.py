@@ -69,7 +69,7 @@ def test_pauses_grow_up_to_a_limit_and_are_short_again_when_all_is_well() -> Non
     assert sleeps.seconds == [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30, 0.5, 0.5]
     assert periodic.troubles == []
     assert [(entry["log_level"], entry.get("exc_info")) for entry in logs][:1] == [("error", True)]
-    assert len(logs) == 10 and logs[-1]["event"].endswith("is well again")
+    assert len(logs) == 10 and logs[-1]["event"].endswith("works again")
 
 
 @pytest.mark.parametrize("cluster", [standalone, kubernetes])

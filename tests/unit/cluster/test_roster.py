@@ -284,7 +284,7 @@ def test_the_page_of_another_master_offers_nothing(world: World) -> None:
     )
     said = [entry["event"] for entry in logs if entry["log_level"] == "error"]
     assert said == [
-        "cluster_webui is the page of another master than cluster_master: what it offers does not count"
+        "cluster_webui is the page of another master than cluster_master: its workers are not used"
     ]
 
 

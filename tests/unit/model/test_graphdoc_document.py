@@ -143,7 +143,7 @@ def test_artifacts_are_plain_file_names(name: str) -> None:
             {"spark.driver.extraClassPath": "/a.jar"},
             "is not allowed: list the libraries of a job under packages",
         ),
-        ({"spark.driver.extraLibraryPath": "/a"}, "is not allowed: it would do nothing"),
+        ({"spark.driver.extraLibraryPath": "/a"}, "is not allowed: it would have no effect"),
         ({"spark.submit.pyFiles": "/a.py"}, "is not allowed: list the Python files of a job under artifacts"),
         ({"spark.pyspark.python": "/bin/x"}, "is not allowed: say under environment which Python"),
         ({"spark.app.name": "x"}, "is not allowed: it is the name of the job"),

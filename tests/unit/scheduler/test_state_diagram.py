@@ -53,7 +53,7 @@ def test_the_pages_are_current() -> None:
 def test_a_page_that_is_not_current_is_found_and_made_current(copied: Path) -> None:
     page = copied / "states" / "rescaling.md"
     text = page.read_text()
-    page.write_text(text.replace("every query commits its batches at the target", "it feels like it"))
+    page.write_text(text.replace("every query has committed a batch at the target", "it feels like it"))
     generate = script(copied)
     assert generate.main(["--check"]) == 1
     assert generate.main([]) == 0

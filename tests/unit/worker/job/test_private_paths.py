@@ -57,7 +57,7 @@ def test_a_sink_in_the_data_directory_is_refused(data_dir: Path, tmp_path: Path,
     made = graph_onto(path.format(tmp=tmp_path))
     [sentence] = refused_by_places(made, places(data_dir))
     assert sentence.startswith("Vertex store: the path ") and sentence.endswith(
-        "no job reads or writes there."
+        "which jobs may not read or write."
     )
 
 
@@ -74,7 +74,7 @@ def attempt_of(graph: JobGraph, private: Path) -> Attempt:
 )
 def test_a_link_that_was_made_since_is_found_by_the_driver(data_dir: Path, tmp_path: Path, path: str) -> None:
     attempt = attempt_of(graph_onto(path.format(tmp=tmp_path)), data_dir)
-    with pytest.raises(DriverError, match="no job reads or writes there") as caught:
+    with pytest.raises(DriverError, match="which jobs may not read or write") as caught:
         attempt._check_paths()
     assert not caught.value.recoverable
 

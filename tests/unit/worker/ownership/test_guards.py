@@ -70,7 +70,7 @@ async def test_who_may_have_lost_the_lease_answers_nothing_that_no_write_has_che
         in_force = RequirementsUpdate({name: (1, 2) for name in BOUNDS})
         assert not (await rig.plane.update_requirements(job, in_force)).changed
         rig.plane._keeper.lease_certainty.renewed(-LEASE_MS, 0)
-        with pytest.raises(Unavailable, match="whose job it is is being looked up"):
+        with pytest.raises(Unavailable, match="is checking which jobs it still owns"):
             await rig.plane.update_requirements(job, in_force)
 
 
