@@ -214,6 +214,7 @@ class Attempt(BaseAttempt):
         if running is None:
             return
         now_ms = epoch_ms()
+        happening = running.with_files(happening)
         run, plan = running.committed(happening, now_ms)
         if running.query.key not in self._past_first_batch:
             self._past_first_batch.add(running.query.key)

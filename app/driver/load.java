@@ -3,22 +3,28 @@ package slotwise;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.lang.management.GarbageCollectorMXBean;
 import java.lang.management.ManagementFactory;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.NoSuchElementException;
 import java.util.TreeMap;
+import java.util.WeakHashMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.SparkContext;
 import org.apache.spark.executor.ExecutorMetrics;
+import org.apache.spark.paths.SparkPath;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.streaming.runtime.FileStreamSource;
+import org.apache.spark.sql.execution.streaming.runtime.FileStreamSourceLog;
 import org.apache.spark.status.AppStatusStore;
 import org.apache.spark.status.TaskDataWrapper;
 import org.apache.spark.status.api.v1.ExecutorSummary;
@@ -31,11 +37,14 @@ public final class Load {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Pattern BATCH = Pattern.compile("^batch = (\\d+)", Pattern.MULTILINE);
     private static final int LATEST_JOBS = 32;
+    private static final Class[] NONE = new Class[0];
+    private static final Object[] NOTHING = new Object[0];
     private static final long SETTLE_NS = 1000000000L;
     private static final long POLL_MS = 5;
     private static final ConcurrentHashMap KEEP_STATE = new ConcurrentHashMap();
     private final SparkContext context;
     private final AppStatusStore store;
+    private final WeakHashMap waiting = new WeakHashMap();
     private Heaps heaps;
 
     public Load(SparkContext context) {
@@ -175,6 +184,77 @@ public final class Load {
         return known.booleanValue();
     }
 
+    // ---- files that wait
+
+    /**
+     * Of the source of files at ``place`` among those of a query: how many files no batch up to number ``end`` of its
+     * log has read, their bytes, and the bytes of those that the batches behind number ``after`` have read; -1: some
+     * are not known. ``look``: by a look at the directories, or else by what is left of those that the last one found.
+     */
+    public String waitingFiles(Object query, int place, long after, long end, boolean look) throws Exception {
+        scala.collection.Seq all = (scala.collection.Seq) query.getClass().getMethod("sources", NONE).invoke(query, NOTHING);
+        FileStreamSource source = (FileStreamSource) ((scala.collection.Seq) all.distinct()).apply(place);
+        FileStreamSourceLog log = (FileStreamSourceLog) own(source, "metadataLog");
+        HashMap sizes = look ? look(source, log, end) : (HashMap) waiting.get(source);
+        HashMap left = (HashMap) waiting.get(source);
+        long read = 0, bytes = 0;
+        for (long number = after + 1; number <= end; number++) {
+            for (Iterator files = readIn(log, number).iterator(); files.hasNext(); ) {
+                Object file = files.next();
+                Long size = (Long) sizes.get(file);
+                read = size == null || read < 0 ? -1 : read + size.longValue();
+                left.remove(file);
+            }
+        }
+        for (Iterator files = left.values().iterator(); files.hasNext(); ) bytes += ((Long) files.next()).longValue();
+        return JSON.writeValueAsString(new long[] {left.size(), bytes, read});
+    }
+
+    /** Sizes of the files that have been read. The source plans batches meanwhile: what those take still waits. */
+    private HashMap look(FileStreamSource source, FileStreamSourceLog log, long end) throws Exception {
+        scala.collection.Iterator listed = ((scala.collection.Seq) own(source, "fetchAllFiles")).iterator();
+        HashMap read = new HashMap();
+        HashMap left = new HashMap();
+        long newest;
+        synchronized (source) {
+            while (listed.hasNext()) {
+                // Its class is not for others: path, size, time.
+                scala.Product file = (scala.Product) listed.next();
+                SparkPath path = (SparkPath) file.productElement(0);
+                boolean isNew = source.seenFiles().isNewFile(path, ((Long) file.productElement(2)).longValue());
+                (isNew ? left : read).put(path, file.productElement(1));
+            }
+            newest = ((Long) own(source, "metadataLogCurrentOffset")).longValue();
+        }
+        for (long number = end + 1; number <= newest; number++) {
+            for (Iterator files = readIn(log, number).iterator(); files.hasNext(); ) {
+                Object file = files.next();
+                Long size = (Long) read.get(file);
+                left.put(file, size == null ? Long.valueOf(0) : size);
+            }
+        }
+        waiting.put(source, left);
+        return read;
+    }
+
+    private static ArrayList readIn(FileStreamSourceLog log, long number) {
+        scala.Option some = scala.Option.apply(Long.valueOf(number));
+        scala.Tuple2[] batches = log.get(some, some);
+        ArrayList files = new ArrayList();
+        for (int at = 0; at < batches.length; at++) {
+            FileStreamSource.FileEntry[] batch = (FileStreamSource.FileEntry[]) batches[at]._2();
+            for (int one = 0; one < batch.length; one++) files.add(batch[one].sparkPath());
+        }
+        return files;
+    }
+
+    /** What a method of Spark's answers that it keeps to itself. */
+    private static Object own(FileStreamSource source, String name) throws Exception {
+        Method method = FileStreamSource.class.getDeclaredMethod(name, NONE);
+        method.setAccessible(true);
+        return method.invoke(source, NOTHING);
+    }
+
     // ---- executors
 
     /** What the driver itself has is asked of its JVM. Of other heaps Spark tells in what executors send now and then. */
@@ -186,14 +266,16 @@ public final class Load {
             ExecutorSummary one = (ExecutorSummary) each.next();
             boolean isDriver = one.id().equals("driver");
             Runtime runtime = Runtime.getRuntime();
+            long[] told = heaps.of(one.id());
             String place = one.hostPort();
             int colon = place.lastIndexOf(':');
             ArrayList load = new ArrayList();
             load.add(one.id());
             load.add(colon < 0 ? place : place.substring(0, colon));
-            load.add(Long.valueOf(isDriver ? runtime.totalMemory() - runtime.freeMemory() : heaps.of(one.id())));
+            load.add(Long.valueOf(isDriver ? runtime.totalMemory() - runtime.freeMemory() : told[0]));
             load.add(Long.valueOf(isDriver ? runtime.maxMemory() : ((long) context.executorMemory()) << 20));
-            load.add(Long.valueOf(isDriver ? gcMs() : one.totalGCTime()));
+            // Spark's own sum has what was collected during tasks, and comes sooner.
+            load.add(Long.valueOf(isDriver ? gcMs() : Math.max(told[1], one.totalGCTime())));
             load.add(Long.valueOf(one.diskUsed()));
             load.add(Integer.valueOf(one.totalCores()));
             load.add(Integer.valueOf(one.completedTasks()));
@@ -214,19 +296,21 @@ public final class Load {
 }
 
 public final class Heaps extends SparkListener {
-    private final ConcurrentHashMap used = new ConcurrentHashMap();
+    private final ConcurrentHashMap told = new ConcurrentHashMap();
 
-    public long of(String executor) {
-        Long known = (Long) used.get(executor);
-        return known == null ? 0 : known.longValue();
+    /** The used heap, and the time in garbage collection since the start, of tasks or not. */
+    public long[] of(String executor) {
+        long[] known = (long[]) told.get(executor);
+        return known == null ? new long[] {0, 0} : known;
     }
 
     public void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate update) {
-        long most = 0;
+        long heap = 0, gc = 0;
         for (scala.collection.Iterator each = update.executorUpdates().iterator(); each.hasNext(); ) {
             ExecutorMetrics peak = (ExecutorMetrics) ((scala.Tuple2) each.next())._2();
-            most = Math.max(most, peak.getMetricValue("JVMHeapMemory"));
+            heap = Math.max(heap, peak.getMetricValue("JVMHeapMemory"));
+            gc = Math.max(gc, peak.getMetricValue("TotalGCTime"));
         }
-        if (most > 0) used.put(update.execId(), Long.valueOf(most));
+        if (heap > 0) told.put(update.execId(), new long[] {heap, gc});
     }
 }

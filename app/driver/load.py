@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 
+from app.driver.file_backlog import Waiting
 from app.driver.measured import measured
 from app.driver.scala import class_loader, made, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
@@ -73,17 +74,29 @@ class SparkFigures:
         listed = self._ask(lambda java: java.operators(planned, ",".join(METRICS)))
         return tree_of(listed, rows)
 
+    def waiting_files(self, execution: Any, place: int, after: int, end: int, look: bool) -> Waiting | None:
+        """See `FileBacklog`; ``execution`` is the query's."""
+        if not self.in_full:
+            return None
+        found = self._ask(
+            lambda java: java.waitingFiles(execution, place, after, end, look), "files that wait"
+        )
+        if not found:
+            return None
+        files, size_bytes, read_bytes = found
+        return Waiting(files, size_bytes, read_bytes if read_bytes >= 0 else None)
+
     def executors(self) -> tuple[ExecutorLoad, ...]:
         return tuple(ExecutorLoad(*each) for each in self._ask(lambda java: java.executors()))
 
-    def _ask(self, call: Callable[[Any], str]) -> list[Any]:
+    def _ask(self, call: Callable[[Any], str], what: str = "some figures of the load") -> list[Any]:
         def read() -> list[Any]:
             if self._java is None:
                 self._java = _made(self._context)
             found: list[Any] = json.loads(call(self._java))
             return found
 
-        return measured("some figures of the load", read, [])
+        return measured(what, read, [])
 
 
 def _made(context: SparkContext) -> Any:

@@ -12,15 +12,23 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from app.driver.measured import measured
+from app.model.protocol import TOPICS_TOLD
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTold:
     """What a source gave to a batch. ``waiting``: records that waited there when Spark planned it, beyond its own; None
-    if the source does not tell Spark."""
+    if it is not known. ``topics``: of Kafka, how many of them are in which topic; ``lag_max``: in the partition with
+    most. ``log``: of files, the numbers in the source's log up to which files had been read before the batch and with
+    it; ``files``, ``size_bytes``: those that wait, see `FileBacklog`."""
 
     rows: int
     waiting: int | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
+    lag_max: int | None = None
+    log: tuple[int, int] | None = None
+    files: int | None = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +158,7 @@ def committed_of(progress: Mapping[str, Any]) -> Committed:
 def _with_load(committed: Committed, progress: Mapping[str, Any]) -> Committed:
     return replace(
         committed,
-        sources=tuple(
-            SourceTold(
-                int(each.get("numInputRows") or 0), _behind(each.get("latestOffset"), each.get("endOffset"))
-            )
-            for each in progress.get("sources") or ()
-        ),
+        sources=tuple(_source(each) for each in progress.get("sources") or ()),
         states=tuple(
             StateTold(int(each["numRowsTotal"]), _state_bytes(each))
             for each in progress.get("stateOperators") or ()
@@ -180,15 +183,33 @@ def _watermark_ms(event_time: Mapping[str, str]) -> int | None:
         return None
 
 
-def _behind(latest: Any, end: Any) -> int | None:
-    """How many records there are between two offsets of Kafka's form: by topic and partition. Others do not say."""
+def _source(said: Mapping[str, Any]) -> SourceTold:
+    rows, kind = int(said.get("numInputRows") or 0), str(said.get("description"))
+    end = said.get("endOffset")
+    if kind.startswith("FileStreamSource"):
+        before = (said.get("startOffset") or {"logOffset": -1})["logOffset"]
+        return SourceTold(rows, log=(int(before), int(end["logOffset"])) if end else None)
+    lags = _lags(said.get("latestOffset"), end)
+    if lags is None:
+        return SourceTold(rows)
+    topics = {topic: sum(partitions) for topic, partitions in lags.items()}
+    waiting = sum(topics.values())
+    if not kind.startswith("Kafka"):
+        return SourceTold(rows, waiting)
+    most = sorted(topics.items(), key=lambda each: -each[1])[:TOPICS_TOLD]
+    return SourceTold(
+        rows, waiting, dict(most), max((max(each) for each in lags.values() if each), default=0)
+    )
+
+
+def _lags(latest: Any, end: Any) -> dict[str, list[int]] | None:
+    """How many records there are in each partition, by topic, between two offsets of Kafka's form. Other sources have
+    other offsets, and do not say."""
     try:
-        rows: int = sum(
-            max(0, offset - end[topic].get(partition, offset))
+        return {
+            topic: [max(0, offset - end[topic].get(number, offset)) for number, offset in partitions.items()]
             for topic, partitions in latest.items()
-            for partition, offset in partitions.items()
-        )
-        return rows
+        }
     except (AttributeError, KeyError, TypeError):
         return None
 

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
+from app.driver.file_backlog import FileBacklog
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
@@ -27,6 +29,7 @@ from app.driver.sinks import Written
 from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
+from app.driver.valves.spark import execution_of
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
 
@@ -139,6 +142,10 @@ class StartedQuery(ABC):
         if self.is_active:
             self._valves.set(self._plans.current.parallelism)
 
+    def with_files(self, happening: Committed) -> Committed:
+        """With what waits at its sources of files."""
+        return replace(happening, sources=self._files.told(happening.sources))
+
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
         self._last_batch = happening.batch_id
@@ -197,6 +204,7 @@ class StartedQuery(ABC):
         self._valves = Valves(spark_query, self.query)
         self._stages = StageReader(context, self.run_id, in_full=self._shared.measure_load)
         self.batches = BatchReader(self.query, self._valves, self._stages)
+        self._files = FileBacklog(partial(self._stages.waiting_files, execution_of(spark_query)))
         self.gateway.started(self._valves)
 
     @property

@@ -29,6 +29,9 @@ REPORTS_LIMIT_BYTES = 16 * 1024 * 1024
 REPORT_LIMIT_CHARS = 4 * 1024 * 1024
 """Of one report: about six results of the most subpartitions that there can be, each with a number of nine digits."""
 
+TOPICS_TOLD = 20
+"""Of a source, however many topics it reads."""
+
 StopOrder = Literal["none", "kill", "boundary", "drain"]
 
 
@@ -152,7 +155,9 @@ class VertexBatch:
     run time of tasks, where vertices share a stage split among them. ``bytes_in``, ``bytes_out``: as Spark counts them,
     of files and of shuffles, compressed. ``longest_task_ms``, ``median_task_ms``: of the stage with most of the
     vertex' work. ``state_rows``, ``state_bytes``: of all its state after the batch. ``backlog_rows``: of a source, the
-    records that waited there beyond the batch when Spark planned it.
+    records that waited there beyond the batch when Spark planned it. Of Kafka also by topic, of `TOPICS_TOLD` topics
+    with most of them, and ``lag_max_rows``: of the partition with most. Of files ``backlog_files`` and
+    ``backlog_bytes`` are those that no batch has read, and ``backlog_rows`` is an estimate.
     """
 
     vertex_id: str
@@ -168,6 +173,10 @@ class VertexBatch:
     state_rows: int | None = None
     state_bytes: int | None = None
     backlog_rows: int | None = None
+    backlog_rows_by_topic: dict[str, int] = field(default_factory=dict)
+    lag_max_rows: int | None = None
+    backlog_files: int | None = None
+    backlog_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def backlog_sentence(ahead: Outlook, query: str = "") -> str | None:
     growth, arrival, backlog = ahead.growth_per_second, ahead.arrival_per_second, ahead.backlog_rows
     if growth is None or arrival is None or not backlog or backlog <= ahead.rows_per_batch:
         return None
-    waits = f"{rows_in_words(backlog)} wait at its sources"
+    waits = f"{'about ' if ahead.is_estimated else ''}{rows_in_words(backlog)} wait at its sources"
     if ahead.backlog_ms is not None:
         waits += f", which is {duration_in_words(ahead.backlog_ms)} of input"
     if is_behind(ahead):

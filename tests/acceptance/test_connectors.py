@@ -214,6 +214,43 @@ def pending(deployment: Deployment) -> int | None:
     return next((int(float(each["sum"])) for answer in answers for each in answer), None)
 
 
+def test_what_waits_is_told_by_topic(deployment: Deployment, broker: KafkaBroker, tmp_path: Path) -> None:
+    """Each answer is that of one committed batch, whose offsets are in the checkpoint."""
+    program = served(KAFKA["4.2.0"])
+    sent = {"left": 7 * BATCH, "right": 3 * BATCH}
+    place = KafkaPlace(tmp_path / "input", tmp_path / "run", "", broker, ",".join(sent), "both-counts")
+    for topic, partitions in (("left", connectors.PARTITIONS), ("right", 1), (place.counts, 1)):
+        broker.create_topic(topic, partitions)
+    for topic, records in sent.items():
+        broker.send(topic, [connectors.line(number) for number in range(records)])
+    ends = {topic: broker.ends(topic) for topic in sent}
+    names = ("pendingRecords", "pendingRecords.left", "pendingRecords.right", "recordsLagMax")
+    readings: list[tuple[int, ...]] = []
+
+    def all_is_read() -> bool:
+        vertex = deployment.job()["vertices"][0]["id"]
+        asked = f"/jobs/{deployment.job_id}/vertices/{vertex}/subtasks/metrics?get={','.join(names)}"
+        told = {one["id"]: int(one["sum"]) for one in deployment.get(asked)}
+        if told:
+            readings.append(tuple(told[name] for name in names))
+        return bool(told) and told["pendingRecords"] == 0
+
+    submit_program(deployment, program, place)
+    wait_for("all of it is read", all_is_read, INPUT_S)
+    deployment.stop()
+    truths = set()
+    for offsets in (place.checkpoint / "offsets").iterdir():
+        if offsets.name.isdigit():
+            lags = {
+                topic: [end - ends_in(offsets, topic).get(partition, 0) for partition, end in of.items()]
+                for topic, of in ends.items()
+            }
+            left, right = (sum(lags[topic]) for topic in sent)
+            truths.add((left + right, left, right, max(map(max, lags.values()))))
+    print(f"OUTCOME what waits by topic: {sorted(set(readings), reverse=True)}")
+    assert set(readings) <= truths and len(set(readings)) > 3
+
+
 def test_a_million_records_are_exact_by_keys(
     deployment: Deployment, broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -67,6 +68,11 @@ def executor_processes(cluster: DevCluster) -> list[psutil.Process]:
     return [one for worker in cluster.workers for one in children_of(worker.pid) if is_executor(one)]
 
 
+def executor_numbers(cluster: DevCluster) -> list[str]:
+    lines = [one.cmdline() for one in executor_processes(cluster)]
+    return [line[line.index("--executor-id") + 1] for line in lines]
+
+
 def runs_at(deployment: Deployment, parallelism: int) -> None:
     def reached() -> bool:
         ended = all(one["terminalState"] for one in deployment.history())
@@ -124,6 +130,56 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
     assert [number for number in (2, 3) if f"executor {number} is warm" not in said] == []
     assert "was not warmed up" not in said
     assert "Exception in thread" not in said
+
+
+def jvms(deployment: Deployment, cluster: DevCluster) -> list[int]:
+    """The processes whose figures are told: the driver's JVM and the executors."""
+    driver = psutil.Process(deployment.job()["driverPid"])
+    (own,) = [one for one in driver.children(recursive=True) if one.name() == "java"]
+    return [own.pid, *(one.pid for one in executor_processes(cluster))]
+
+
+def collected_ms(pid: int) -> float:
+    """How long the JVM has collected garbage, by its own counters."""
+    done = subprocess.run(["jstat", "-gcutil", str(pid)], capture_output=True, text=True, check=True)
+    names, values = (line.split() for line in done.stdout.splitlines())
+    return 1000 * float(dict(zip(names, values, strict=True))["GCT"].replace(",", "."))
+
+
+def test_what_executors_use_and_what_they_write_is_told(deployment: Deployment, cluster: DevCluster) -> None:
+    heap, gc = "Status.JVM.Memory.Heap", "Status.JVM.GarbageCollector.All.Time"
+
+    def told() -> dict[str, Any]:
+        asked = f"/taskmanagers/metrics?get={heap}.Max,{heap}.Used,{gc},tasksDone&agg=sum,min,max"
+        return {one["id"]: one for one in deployment.get(asked)}
+
+    sums = []
+    for upper in (MOST, 2):
+        require(deployment, upper)
+        runs_at(deployment, upper)
+        wait_for(f"there are {upper} executors", lambda upper=upper: executors(cluster) == upper)
+        pids = jvms(deployment, cluster)
+        assert len(pids) == upper + 1
+        # Each tells of itself every ten seconds.
+        before = [collected_ms(pid) for pid in pids]
+        wait_for(
+            "what they had done by then", lambda before=before: told()[gc]["sum"] >= 0.9 * sum(before), 90
+        )
+        found, after = told(), [collected_ms(pid) for pid in pids]
+        print(f"TRUTH garbage collection of {upper} executors: {found[gc]} of {before} to {after}")
+        assert found[gc]["sum"] <= 1.1 * sum(after) and found[gc]["max"] <= 1.1 * max(after)
+        assert found[f"{heap}.Max"]["min"] >= found[f"{heap}.Used"]["min"] > 10 << 20
+        assert found["tasksDone"]["sum"] > 0
+        sums.append(found[f"{heap}.Max"]["sum"])
+    (size,) = {word for one in executor_processes(cluster) for word in one.cmdline() if word[:4] == "-Xmx"}
+    assert sums[0] - sums[1] == 2 * (int(size[4:-1]) << {"M": 20, "G": 30}[size[-1].upper()])
+
+    number = next(iter(executor_numbers(cluster)))
+    newest = deployment.get(f"/jobs/{deployment.job_id}/attempts")["attempts"][0]["attempt"]
+    answer = deployment.call(
+        "GET", f"/jobs/{deployment.job_id}/attempts/{newest}/logs?executor={number}&limit=2000000"
+    )
+    assert answer.is_success and "Successfully registered with driver" in answer.text, answer.text
 
 
 def test_a_worker_that_is_lost_and_one_that_comes(deployment: Deployment, cluster: DevCluster) -> None:

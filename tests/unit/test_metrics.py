@@ -100,6 +100,10 @@ FULL: dict[str, Any] = {
     "median_task_ms": 100,
     "state_rows": 70,
     "state_bytes": 7_000,
+    "backlog_rows_by_topic": {"words": 20, "more.words": 10},
+    "lag_max_rows": 15,
+    "backlog_files": 3,
+    "backlog_bytes": 900,
 }
 
 
@@ -140,6 +144,11 @@ def told_all() -> Batches:
         "watermarkLag": (3_600_000, 3_600_000, 3_600_000, 3_600_000),
         "currentInputWatermark": (T0_MS - 3_590_000,) * 4,
         "pendingRecords": (30, 30, 30, 30),
+        "pendingRecords.words": (20, 20, 20, 20),
+        "pendingRecords.more.words": (10, 10, 10, 10),
+        "recordsLagMax": (15, 15, 15, 15),
+        "pendingFiles": (3, 3, 3, 3),
+        "pendingBytes": (900, 900, 900, 900),
         "Source__source.pendingRecords": (30, 30, 30, 30),
         "Source__source.numRecordsIn": (100, 50, None, None),
         "Source__source.numRecordsInPerSecond": (10, 5, None, None),

@@ -75,6 +75,10 @@ def vertex_metrics(view: JobView, vertex: JobVertex, now_ms: int) -> dict[str, A
     levels = {
         "numTasksObserved": batch.tasks,
         "pendingRecords": _pending(view, report, batch),
+        **{f"pendingRecords.{topic}": rows for topic, rows in batch.backlog_rows_by_topic.items()},
+        "recordsLagMax": batch.lag_max_rows,
+        "pendingFiles": batch.backlog_files,
+        "pendingBytes": batch.backlog_bytes,
         "stateRows": batch.state_rows,
         "stateBytes": batch.state_bytes,
         "taskTimeSkew": rates.skew,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 
+from app.driver.file_backlog import Waiting
 from app.driver.load import SparkFigures, Stage, spark_figures
 from app.driver.progress import SourceTold, StateTold
 from app.driver.scala import scala_context
@@ -56,6 +57,10 @@ class StageReader:
     def of_batch(self, batch_id: int) -> list[Stage]:
         """See `SparkFigures.stages`."""
         return self._figures.stages(self._run_id, batch_id)
+
+    def waiting_files(self, execution: Any, place: int, after: int, end: int, look: bool) -> Waiting | None:
+        """See `SparkFigures.waiting_files`."""
+        return self._figures.waiting_files(execution, place, after, end, look)
 
     def operators(self, planned: Any, rows: Collection[Rows]) -> list[Operator]:
         """Those of the plan of a batch that has run, with its valves ``rows``."""
@@ -109,7 +114,6 @@ def vertex_batches(
         )
         longest = max(own, key=lambda stage: stage.busy_ms, default=None)
         state = states.get(vertex.id)
-        source = told.sources.get(vertex.id)
         found.append(
             VertexBatch(
                 vertex_id=vertex.id,
@@ -124,10 +128,23 @@ def vertex_batches(
                 median_task_ms=None if longest is None else longest.median_task_ms,
                 state_rows=None if state is None else state.rows,
                 state_bytes=None if state is None else state.size_bytes,
-                backlog_rows=None if source is None else source.waiting,
+                **_backlog(told.sources.get(vertex.id)),
             )
         )
     return tuple(found)
+
+
+def _backlog(source: SourceTold | None) -> dict[str, Any]:
+    """The fields that tell what waits at a source."""
+    if source is None:
+        return {}
+    return {
+        "backlog_rows": source.waiting,
+        "backlog_rows_by_topic": dict(source.topics),
+        "lag_max_rows": source.lag_max,
+        "backlog_files": source.files,
+        "backlog_bytes": source.size_bytes,
+    }
 
 
 def _members(stage: Stage, rows: Collection[Rows]) -> list[str]:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from app.model.jobgraph import JobGraph, JobVertex
-from app.model.protocol import ExecutorLoad, Report
+from app.model.protocol import TOPICS_TOLD, ExecutorLoad, Report, VertexBatch
 from app.worker.job.load_steps import LoadSteps
 from app.worker.job.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 
@@ -29,6 +29,8 @@ EXECUTORS_KEPT: Final = 1_000
 PHASES_KEPT: Final = 20
 TEXT_KEPT: Final = 100
 """Characters of ids and names."""
+TOPIC_KEPT: Final = 249
+"""Characters of the name of a topic: Kafka allows no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class SeenBatch:
     @classmethod
     def of(cls, report: Report, known: Collection[str], seen_ms: int) -> SeenBatch:
         """With what is shown of ``report``, which may be of megabytes: each of the ``known`` vertices once."""
-        vertices = {each.vertex_id: each for each in report.vertices if each.vertex_id in known}
+        vertices = {each.vertex_id: _kept(each) for each in report.vertices if each.vertex_id in known}
         kept = Report(
             report.seq,
             report.at_ms,
@@ -67,6 +69,15 @@ class SeenBatch:
         own = (each.backlog_rows for each in self.report.vertices if each.vertex_id == vertex_id)
         rows = next(own, None)
         return self.report.backlog_rows if rows is None else rows
+
+
+def _kept(batch: VertexBatch) -> VertexBatch:
+    """With no more topics than are kept."""
+    topics = batch.backlog_rows_by_topic
+    if not topics:
+        return batch
+    kept = {name[:TOPIC_KEPT]: rows for name, rows in islice(topics.items(), TOPICS_TOLD)}
+    return replace(batch, backlog_rows_by_topic=kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,8 @@ class Outlook:
 
     ``growth_per_second``: by how many rows its backlog grows, below 0 if it falls; None while too little is known.
     ``batch_ms_per_second``: how much of the time a batch ran. ``quiet_ms``: since the last batch was told of.
-    ``longest_batch_ms``, ``pause_ms``: of the batches that are known, and between them.
+    ``longest_batch_ms``, ``pause_ms``: of the batches that are known, and between them. ``is_estimated``: a part of the
+    backlog is in files, whose rows nobody has counted.
     """
 
     rows_per_second: float
@@ -152,6 +153,7 @@ class Outlook:
     longest_batch_ms: int
     quiet_ms: int
     pause_ms: int
+    is_estimated: bool = False
 
     @property
     def arrival_per_second(self) -> float | None:
@@ -190,6 +192,7 @@ def outlook(query: QueryLoad, now_ms: int) -> Outlook:
         longest_batch_ms=longest_ms,
         quiet_ms=max(0, now_ms - query.latest.seen_ms),
         pause_ms=max((0, *pauses)),
+        is_estimated=any(each.backlog_files for each in query.latest.report.vertices),
     )
 
 

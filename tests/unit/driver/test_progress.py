@@ -17,6 +17,7 @@ from app.driver.progress import (
     StateTold,
     committed_of,
 )
+from app.model.protocol import TOPICS_TOLD
 
 KAFKA = {
     "description": "KafkaV2[Subscribe[words]]",
@@ -66,6 +67,28 @@ def test_the_backlog_is_what_each_source_tells_or_nothing(sources: list[Any], ro
     QueryListener(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
     (happening,) = told
     assert isinstance(happening, Committed) and happening.backlog_rows == rows
+
+
+def test_what_waits_in_kafka_is_told_by_topic() -> None:
+    both = {
+        "description": "KafkaV2[Subscribe[few, words]]",
+        "endOffset": {"few": {"0": 4}, "words": {"0": 10, "1": 4}},
+        "latestOffset": {"few": {"0": 6}, "words": {"0": 110, "1": 44}},
+        "numInputRows": 7,
+    }
+    many = {
+        "description": "KafkaV2[SubscribePattern[.*]]",
+        "endOffset": {f"t{number}": {"0": 0} for number in range(1_000)},
+        "latestOffset": {f"t{number}": {"0": number} for number in range(1_000)},
+    }
+    of_both, of_many, *others = committed_of({**BATCH, "sources": [both, many, RATE, FILES]}).sources
+    assert of_both == SourceTold(7, 142, {"words": 140, "few": 2}, lag_max=100)
+    assert of_many.waiting == 499_500 and of_many.lag_max == 999
+    assert list(of_many.topics) == [f"t{number}" for number in range(999, 999 - TOPICS_TOLD, -1)]
+    assert others == [SourceTold(0), SourceTold(0, log=(-1, 3))]
+    assert committed_of({**BATCH, "sources": [{**FILES, "startOffset": {"logOffset": 2}}]}).sources == (
+        SourceTold(0, log=(2, 3)),
+    )
 
 
 BATCH: dict[str, Any] = {"id": "id", "runId": "run", "batchId": 3, "durationMs": {"addBatch": 5}}
@@ -121,7 +144,7 @@ def test_state_watermark_and_phases_are_told() -> None:
         ],
     }
     said = committed_of(progress)
-    assert said.sources == (SourceTold(9, 100), SourceTold(3))
+    assert said.sources == (SourceTold(9, 100, {"words": 100}, 100), SourceTold(3, log=(-1, 3)))
     assert said.states == (StateTold(4, 111), StateTold(5, 200))
     assert (said.state_rows, said.backlog_rows) == (9, None)
     assert said.watermark_ms == 1_893_456_000_500

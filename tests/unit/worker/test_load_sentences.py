@@ -57,6 +57,11 @@ def test_a_job_that_catches_up_says_when_it_will_have() -> None:
     ]
 
 
+def test_rows_in_files_are_told_as_an_estimate() -> None:
+    told, *_ = query_sentences(replace(STEADY, is_estimated=True), VERTICES)
+    assert "; about 54,000 rows wait at its sources, which is 45 s of input." in told
+
+
 def test_a_backlog_that_stays_is_told() -> None:
     (sentence, _) = query_sentences(replace(STEADY, growth_per_second=10.0), VERTICES)
     assert sentence.startswith("The job does not catch up: 54,000 rows wait")

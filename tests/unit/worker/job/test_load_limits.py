@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from app.model.protocol import ExecutorLoad, Report, VertexBatch
+from app.model.protocol import TOPICS_TOLD, ExecutorLoad, Report, VertexBatch
 from app.worker import load_sentences as sentences
 from app.worker.job import load as loads
-from app.worker.job.load import EXECUTORS_KEPT, PHASES_KEPT, QUERIES_KEPT, TEXT_KEPT
+from app.worker.job.load import EXECUTORS_KEPT, PHASES_KEPT, QUERIES_KEPT, TEXT_KEPT, TOPIC_KEPT
 from app.worker.job.load_figures import WINDOW_MS
 from tests.unit.scheduler.driving import T0_MS, two_sinks
 from tests.unit.worker.job.reporting import Reporting, at_ms
@@ -39,7 +39,11 @@ def test_of_a_report_of_megabytes_that_is_kept_which_is_shown() -> None:
         1,
         5,
         query="q" * 10_000,
-        vertices=(VertexBatch(told.source, 1, 1, 5, 5), VertexBatch("f" * 32, 1, 1)) * 25_000,
+        vertices=(
+            VertexBatch(told.source, 1, 1, 5, 5, backlog_rows_by_topic={f"{n:0300}": n for n in range(100)}),
+            VertexBatch("f" * 32, 1, 1),
+        )
+        * 25_000,
         run_id="r" * 10_000,
         error="e" * 1_000_000,
         stack="s" * 1_000_000,
@@ -51,6 +55,8 @@ def test_of_a_report_of_megabytes_that_is_kept_which_is_shown() -> None:
     kept = query.latest.report
     assert len(query_id) == len(kept.run_id) == TEXT_KEPT
     assert [each.vertex_id for each in kept.vertices] == [told.source]
+    (topics,) = [each.backlog_rows_by_topic for each in kept.vertices]
+    assert len(topics) <= TOPICS_TOLD and set(map(len, topics)) == {TOPIC_KEPT}
     assert len(kept.phases_ms) <= PHASES_KEPT and max(map(len, kept.phases_ms)) <= TEXT_KEPT
     assert (kept.error, kept.stack, kept.not_followed, kept.executor_loads) == (None, None, {}, ())
     assert (kept.batch_id, kept.input_rows, kept.backlog_rows) == (0, 5, 7)
