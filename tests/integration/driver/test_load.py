@@ -23,7 +23,7 @@ ROWS_PER_S = 2_000
 ROWS_PER_BATCH = 160
 KEYS = 40
 # So long that what a task does beside it, such as to wake its Python worker, is little.
-SLEEP_S = 0.05
+SLEEP_S = 0.1
 # What the tasks themselves have measured is the truth, for a busy machine wakes late: from the first row of a task to
 # the end of its last.
 CODE = f"""
