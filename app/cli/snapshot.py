@@ -6,19 +6,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.cli.client import Client, Json
-from app.cli.errors import Refused
-from app.cli.jobs import (
-    declared_bounds,
-    deployed_parallelism,
-    explanation_lines,
-    last_failure_line,
-    state_of,
-)
+from app.cli.jobs import deployed_parallelism, explanation_lines, last_failure_line, state_of
 from app.model.status import TERMINAL_STATUSES
 
 RESCALES_SHOWN = 5
 PER_SUBTASK = ("busyTimeMsPerSecond",)
-METRICS = ("numTasksObserved", "numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
+METRICS = (
+    "numTasksObserved",
+    "numRecordsInPerSecond",
+    "numRecordsOutPerSecond",
+    "pendingRecords",
+    "busyTimeMsPerSecond",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +76,17 @@ class Look:
 
 def look(client: Client, job_id: str, rescales: int = RESCALES_SHOWN) -> Look:
     """The job as it is now."""
-    try:
-        return _look(client, job_id, rescales)
-    except Refused as error:
-        if error.status != 409:
-            raise
-        # It ended between two of the requests.
-        return _look(client, job_id, rescales)
-
-
-def _look(client: Client, job_id: str, rescales: int) -> Look:
     details = client.get(f"/jobs/{job_id}")
     ended = details["state"] in TERMINAL_STATUSES
     is_batch = details.get("job-type") == "BATCH"
-    bounds = declared_bounds(client, job_id, ended=ended)
-    explanation = {} if ended else client.get(f"/jobs/{job_id}/explanation")
+    explanation = client.get(f"/jobs/{job_id}/explanation")
     history = client.get(f"/jobs/{job_id}/rescales/history", {"limit": rescales})
     load = {} if ended or is_batch else job_metrics(client, job_id)
     vertices = []
     backlog: int | None = None
     for vertex in details["vertices"]:
         values = {} if ended or is_batch else vertex_metrics(client, job_id, vertex["id"])
-        declared = bounds.get(vertex["id"], {}).get("parallelism", {})
+        declared = explanation["vertices"].get(vertex["id"], {})
         tasks = values.get("numTasksObserved")
         if "pendingRecords" in values:
             backlog = (backlog or 0) + round(values["pendingRecords"])
@@ -161,13 +149,7 @@ def job_metrics(client: Client, job_id: str) -> dict[str, int]:
 
 
 def vertex_metrics(client: Client, job_id: str, vertex_id: str) -> dict[str, float]:
-    """Metrics of one vertex by their plain names (a prefix such as `Source__flights.` is cut off): sums over its
-    subtasks, and of busy time the average."""
+    """Metrics of one vertex: sums over its subtasks, and of busy time the average."""
     path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
-    known: list[Json] = client.get(path)
-    names = [item["id"] for item in known if item["id"].rpartition(".")[2] in (*METRICS, "pendingRecords")]
-    if not names:
-        return {}
-    values = client.get(path, {"get": ",".join(names)})
-    found = {item["id"].rpartition(".")[2]: item for item in values if "sum" in item}
-    return {name: float(item["avg" if name in PER_SUBTASK else "sum"]) for name, item in found.items()}
+    values: list[Json] = client.get(path, {"get": ",".join(METRICS)})
+    return {item["id"]: float(item["avg" if item["id"] in PER_SUBTASK else "sum"]) for item in values}
