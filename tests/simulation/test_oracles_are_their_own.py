@@ -55,7 +55,7 @@ def test_no_module_but_the_planted_defects_imports_a_decision(module: str) -> No
 @pytest.mark.parametrize(
     "line",
     [
-        "from app.scheduler.slots import Demand",
+        "from app.scheduler.slots import distribute",
         "def f():\n    from app.scheduler.batch.regions import regions_of",
         "import app.scheduler.slots",
         "from app.scheduler import slots",
