@@ -39,17 +39,17 @@ def main() -> int:
     assert fd is not None
     if archive.exists():
         return 0
-    # What builds left that were killed: who has the lock is the only one.
+    # Remove files of killed builds: only the holder of the lock builds.
     for left in archive.parent.glob(f"{archive.name}.*.partial"):
         left.unlink(missing_ok=True)
     return _build(archive, fd)
 
 
 def _build(archive: Path, lock_fd: int) -> int:
-    # Written under another name: whoever looks for the archive must never see half of it.
+    # Written under another name, so that no reader sees an incomplete archive.
     partial = archive.with_name(f"{archive.name}.{os.getpid()}.partial")
     jvm: Jvm | None = None
-    # Whoever has to kill this process finds the directory by its number.
+    # A server that kills this process finds the directory by its number.
     scratch_dir = Path(tempfile.mkdtemp(prefix=f"slotwise-archive-{os.getpid()}-"))
     try:
         jvm = start_jvm(

@@ -26,10 +26,10 @@ RAW_FILES: Final = {
     # Only for this write: Hadoop's own code takes whatever serves file: everywhere else for a LocalFileSystem.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
-    # What is whole is said by somebody else: the sink's commit, or the manifest of a result.
+    # The sink's commit, or the manifest of a result, says which files are complete.
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-"""Options of Spark for a write into a directory of this host, which is nobody's before it is committed."""
+"""Options of Spark for a write into a directory of this host that no reader uses before the commit."""
 
 BELOW_JOBS_DIR = "the server's setting jobs_dir says where it is"
 
@@ -110,7 +110,7 @@ def once_whole(look: Callable[[], T], is_whole: Callable[[T], bool]) -> T:
 def not_there(
     written: int, seen: str, directory: object, where: str, vertex: str | None = None
 ) -> DriverError:
-    """The error of an action that has ``written`` so many rows, of which the driver sees ``seen``.
+    """The error of an action that has written ``written`` rows, of which the driver sees ``seen``.
 
     It is recoverable: tasks may run elsewhere the next time, and a mount that is missing may come. ``where`` says what
     decides where the directory is.

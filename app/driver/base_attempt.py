@@ -241,7 +241,7 @@ class BaseAttempt(ABC):
 
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         if self._fenced:
-            # What a fenced driver runs fails too, which is nobody's business any more.
+            # Failures of a fenced driver are not reported.
             return self._give_up()
         log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)
         fields: dict[str, object] = {
@@ -301,7 +301,7 @@ class ExecutorNews:
         """The fields of a report, by the last look."""
 
     def figures(self) -> dict[str, Any]:
-        """The fields of a report, by a look now. They are told with it."""
+        """The fields of a report, read now."""
         if self._executors is not None:
             self.known = {"executors": self._executors.ready, "executors_wanted": self._executors.wanted}
             if self._sight is not None and (why := self._sight.why):

@@ -100,7 +100,7 @@ def has_state(checkpoint: Path) -> bool:
 def newest_batch(directory: Path) -> int:
     """The newest batch of a log of Spark's, such as ``offsets`` or ``commits``; -1 if there is none."""
     try:
-        # Each so many batches the log of a file sink is made shorter: 9.compact.
+        # The log of a file sink is compacted after this number of batches: 9.compact.
         names = [entry.name.removesuffix(".compact") for entry in directory.iterdir()]
         return max((int(name) for name in names if name.isdigit()), default=-1)
     except FileNotFoundError:

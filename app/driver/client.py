@@ -292,7 +292,7 @@ class OwnerAddress:
     def call(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
     ) -> tuple[int, bytes]:
-        """The status and the body of the answer of whoever is the owner now.
+        """The status and the body of the answer of the present owner.
 
         Raises:
             OSError, http.client.HTTPException, ValueError: there was none.

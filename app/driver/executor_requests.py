@@ -27,7 +27,7 @@ REPEAT_S = 10.0
 
 
 class ExecutorRequests:
-    """Of one SparkContext. The manager is told in a thread of its own, the newest number only; `kill` alone waits."""
+    """Requests of one SparkContext. A thread sends only the newest number; only `kill` waits."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -148,7 +148,7 @@ class ExecutorRequests:
         return bool(scala_context(self._context).requestTotalExecutors(count, 0, nowhere))
 
     def _kill_again(self, ids: list[str]) -> bool:
-        """Whether they are gone; if not, the manager is told."""
+        """Whether they are gone; if not, the request is sent again."""
         left = set(ids).intersection(executor_ids(self._context))
         if left:
             jvm: Any = self._context._jvm

@@ -194,7 +194,7 @@ class Executors:
         return found
 
     def _bring_in(self) -> None:
-        """Look after newcomers, unless somebody does."""
+        """Take care of new executors, unless another thread does."""
         with self._lock:
             if self._newcomers is None or not self._newcomers.is_alive():
                 self._newcomers = threading.Thread(
@@ -220,7 +220,7 @@ class Executors:
             log.warning("newcomers among the executors are not looked after any more", exc_info=True)
 
     def _take_in_and_ask(self) -> bool:
-        """Warm up who has come, ask for more; whether there is anything left to do."""
+        """Warm up new executors and request more. Returns whether anything is left to do."""
         # Those that come when the attempt is over are for the next one.
         active = set() if self._closed else set(self.active)
         # In this order: who stops warming up has become ready before.
@@ -307,7 +307,7 @@ class Executors:
         if now - self._checked_at < _CHECK_EVERY_S:
             return
         if now - self._checked_at > _NONE_S / 2:
-            # Nobody has looked meanwhile.
+            # The executors were not checked meanwhile.
             self._seen_at = self._worked_at = now
         self._checked_at = now
         if self.ready < self.wanted:

@@ -121,7 +121,7 @@ def is_owner(checkpoint_dir: Path, *, lock_file: str, attempt: int) -> bool:
 
 
 def _await_end(other: str, checkpoint_dir: Path, *, recoverable: bool) -> None:
-    """Wait until nobody holds the lock file ``other``: the JVM of a killed driver lives on for a moment."""
+    """Wait until no process holds the lock file ``other``: the JVM of a killed driver lives on for a moment."""
     deadline = time.monotonic() + _PREDECESSOR_WAIT_S
     while _is_held(other, checkpoint_dir):
         if time.monotonic() > deadline:

@@ -95,7 +95,7 @@ class PlanSteps:
         if self.executors is None or not orders.slots:
             self._change(orders, orders.parallelism, whole=True)
             return
-        # Before fewer are asked for: until the plan is in force nobody gives any up.
+        # Before fewer are requested: no executor is given up until the plan is in force.
         self._waiting = orders
         self.executors.request(orders.slots)
         self._ready_before = self.executors.ready

@@ -209,7 +209,7 @@ class DriverProcess:
                 if line.strip():
                     self._assignments.put(Path(line.strip()))
         if self._is_planning:
-            # Nobody waits for the answer any more.
+            # No request waits for the answer any more.
             self.leave(0)
         self._assignments.put(None)
 
@@ -236,7 +236,7 @@ def _archive() -> str:
 
 
 def _make_socket_dir() -> str:
-    """The directory for Unix sockets; whoever started this process may have chosen it, to remove it if need be."""
+    """The directory for Unix sockets; the parent process may have chosen it, in order to remove it."""
     chosen = os.environ.get("_SLOTWISE_DRIVER_SOCKETS")
     if not chosen:
         return tempfile.mkdtemp(prefix="slotwise-")

@@ -289,7 +289,7 @@ class StartedQuery(ABC):
         return replace(failure, query_id=self.query_id)
 
     def ended_for(self) -> Failure | None:
-        """Why the query ended while nobody had asked it to; None if it may end by itself, and did."""
+        """Why the query ended without a request; None if it may end by itself, and did."""
         return self.failure()
 
     def settle(self) -> None:

@@ -150,7 +150,7 @@ class StatePlaces:
         self._board[self._key] = made
 
 
-# ---- what the JVM is told
+# ---- values for the JVM
 
 
 def placed_task(partitions: Iterable[int], executor: int | None) -> PlacedTask:

@@ -88,7 +88,7 @@ def _declared(before: JobState, after: JobState) -> _Told:
 
 
 def _rescales(before: JobState, after: JobState) -> _Told:
-    """Records that began, went on and ended. One that begins is told with what was decided of it in the same step."""
+    """Events of records that began, continued and ended. The event of a begin has the decisions of this step."""
     known = before.timeline.records
     record_now, record_before = after.timeline.open, before.timeline.open
     closed = after.timeline.closed

@@ -149,7 +149,7 @@ class Holding:
 
     @classmethod
     def take_up(cls, job_id: str, entry: Entry | None, held: Iterable[str]) -> Holding:
-        """What a new owner knows, of a job whose state has the slots ``held``; nobody writes its claim any more."""
+        """The claim of a job whose state has the slots ``held``, for a new owner; no other owner writes it any more."""
         if entry is None:
             return cls(SlotGrant(job_id), fading=set(held))
         grant = entry.grant or SlotGrant(job_id)

@@ -255,3 +255,22 @@ def test_what_ci_leaves_out_is_said() -> None:
     tests = [path for path in python_files() if path.name.startswith("test_") and path.parts[1] != "unit"]
     marked = [path.name for path in tests if "mark.long" in (ROOT / path).read_text(encoding="utf-8")]
     assert sorted(re.findall(r"`(test_\w+[.]py)`", "".join(rows))) == sorted(marked)
+
+
+def test_the_files_that_the_page_on_development_names_exist() -> None:
+    """docs/development.md names files, and in the table of changes also what to look for in them."""
+    page = (ROOT / "docs/development.md").read_text(encoding="utf-8")
+
+    def found(name: str) -> list[str]:
+        places = [root / name for root in (ROOT, ROOT / "app", ROOT / "app/scheduler")]
+        return [place.read_text(encoding="utf-8") for place in places if place.is_file()]
+
+    named = re.findall(r"`(\w+(?:/\w+)+[.]py)`", page)
+    assert len(named) > 40
+    assert sorted({name for name in named if not found(name)}) == []
+    missing = []
+    for row in page.partition("Where to go to change")[2].partition("## Tests")[0].splitlines():
+        text = "".join(text for name in re.findall(r"`([\w/]+[.]py)`", row) for text in found(name))
+        names = re.findall(r"`(\w+(?:[.]\w+)?)`", row) if text else []
+        missing += [name for name in names if name.rpartition(".")[2] not in text]
+    assert missing == []

@@ -102,7 +102,7 @@ class RegionRun:
         self._thread.start()
 
     def cancel(self) -> None:
-        """Nobody wants it any more: end it soon, with nothing more written. It still tells when it has ended."""
+        """The run is not needed any more: end it soon, without further writes. It still reports its end."""
         self._canceled.set()
         with contextlib.suppress(Exception):
             scala_context(self._context).cancelJobGroupAndFutureJobs(self._group)

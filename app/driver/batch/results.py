@@ -42,7 +42,7 @@ _WRITER = {
     # column of many values is given up halfway. Texts have one: often there are few.
     "parquet.writer.version": "v2",
     "parquet.enable.dictionary": "false",
-    # A bit that a disk has flipped in the values is found by whoever reads them (ADR 13).
+    # The reader finds a flipped bit in the values by their checksums (ADR 13).
     "parquet.page.write-checksum.enabled": "true",
 }
 _WHERE = "the server's settings jobs_dir and results_url say where it is"
@@ -62,13 +62,13 @@ class LostResult(Exception):
 def write_result(
     storage: Storage, frame: DataFrame, output: Output, place: str, run: int, *, table: str
 ) -> Result:
-    """Write ``frame`` to ``place``, which nobody else uses. ``table`` is a name that is free in Spark's catalog.
+    """Write ``frame`` to ``place``, which only this run uses. ``table`` is a free name in Spark's catalog.
 
     Raises:
         DriverError: ``frame`` lacks one of the keys, the file system cannot be asked, or tasks on a cluster wrote rows
             that are not there.
     """
-    # Nobody's, whatever it is: a run of this number has reported nothing.
+    # Left by a run of this number that has reported nothing.
     storage.remove(place)
     options = _WRITER | {
         f"parquet.enable.dictionary#{name}": "true" for name, kind in frame.dtypes if kind.startswith(_TEXTS)
@@ -332,7 +332,7 @@ class Keeper:
             sweep(self._storage, self._root, kept)
             self._swept = kept
         except (OSError, DriverError) as error:
-            log.warning("results that nobody needs could not be removed: %s", error)
+            log.warning("results that are not needed could not be removed: %s", error)
 
     def remove_all(self) -> None:
         """Nothing of the job counts any more."""

@@ -59,7 +59,7 @@ class Storage(ABC):
 
     @abstractmethod
     def uri(self, place: str) -> str:
-        """``place`` as Spark is told it."""
+        """``place`` in the form for Spark."""
 
     @abstractmethod
     def remove(self, place: str) -> None:

@@ -196,7 +196,7 @@ class ProgramAttempt(InMainThread, Attempt):
         return self._last_word(type="finished")
 
     def _look_at_ended(self) -> Ending | None:
-        # A query without data asks nobody: whoever has no right to this checkpoint any more ends the process.
+        # A query without data checks no ownership: the owner check ends the process if the job has another owner.
         self._may_commit()
         return super()._look_at_ended()
 

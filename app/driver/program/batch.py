@@ -118,7 +118,7 @@ class BatchProgramAttempt(InMainThread):
             self._slots.set(orders.parallelism[self._vertex.id])
 
     def _tick(self) -> None:
-        # Spark asks nobody before it commits: whoever has no right to this job any more ends the process.
+        # Spark checks no ownership before a commit: the owner check ends the process if the job has another owner.
         self._may_commit()
         assert self._slots is not None
         self._slots.tend()

@@ -78,7 +78,7 @@ class Handle(StreamingQuery):
         return before if last is None else last
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        # Whoever waits for some time only may start another query afterwards.
+        # A program that waits with a time limit may start another query afterwards.
         if timeout is None:
             self._calls.waits()
         until = time.monotonic() + timeout if isinstance(timeout, int | float) else None

@@ -167,7 +167,7 @@ class PlannedQuery(StreamingQuery):
 
 
 class Planner:
-    """One program that is planned. ``done`` is told what it turned out to be, and does not return.
+    """One program that is planned. ``done`` gets the result, and does not return.
 
     Implements `takeover.Host`.
     """

@@ -32,7 +32,7 @@ _PARTS = ("driver", "model")
 def run_program(
     program: ProgramSpec, artifacts_dir: Path, artifacts: Sequence[str], places: Places
 ) -> Failure | None:
-    """Run ``program`` until it ends, its threads too. Why it failed; None if it ended well. ``places`` are told where.
+    """Run ``program`` and its threads to the end. Why it failed; None if it ended well. ``places`` has the place.
 
     What it leaves behind in this process stays: its module is `__main__` from here on, so that its functions are
     pickled by value also when Spark needs them later.

@@ -124,7 +124,7 @@ class Takeover:
         system._exit = ours.exit
 
     def go_over(self, host: Host) -> None:
-        """From here on calls end in ``host``. Behind this the one before is told nothing more."""
+        """From here on calls go to ``host``, and the previous one gets no more calls."""
         with self._telling:
             self.host = host
 

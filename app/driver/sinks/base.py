@@ -70,5 +70,5 @@ def os_error(error: OSError, doing: str, vertex: str) -> DriverError:
 
 
 def run_without_output(frame: DataFrame) -> None:
-    """The one action, its rows thrown away: state is committed by running all partitions, whoever reads them."""
+    """The one action, without using its rows: running all partitions commits the state."""
     frame.write.format("noop").mode("overwrite").save()

@@ -92,7 +92,7 @@ class FileSink(Sink):
         return Written(None)
 
     def _remove(self, staged: Path) -> None:
-        """Remove what earlier runs have staged, all of it in one step, also if somebody still writes there."""
+        """Remove the staged files of earlier runs in one step, even if one of them still writes."""
         left = self.directory / STAGING / uuid.uuid4().hex
         with contextlib.suppress(FileNotFoundError):
             os.rename(staged, left)

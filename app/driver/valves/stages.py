@@ -157,7 +157,7 @@ def _sources_in(query: Query, members: Sequence[str]) -> int:
 
 
 def _bytes(stages: Sequence[Stage], records: int | None, name: str) -> int | None:
-    """Those that came to these stages or left them; None where rows went by that nobody has measured."""
+    """Rows into or out of these stages; None if some rows were not measured."""
     size = sum(getattr(stage, name) for stage in stages)
     return size if size or (stages and records == 0) else None
 

@@ -51,7 +51,7 @@ def created_bounds(draft: Draft, event: BoundsUpdated) -> None:
 
 
 def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
-    """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
+    """Apply new bounds: the open record ends, one for the update begins, and the slots are declared."""
     declared, was, taken = draft.state.requirements, pending.before(draft.state), last_taken_back(draft.state)
     undone, why, told = None, "", []
     if isinstance(event, RequirementsUpdated):

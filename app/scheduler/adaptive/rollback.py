@@ -82,9 +82,9 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
 
 
 def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None) -> Watch | None:
-    """The rescale to blame for a failure of the running attempt, None for an ``event`` that is nobody's own doing.
+    """The rescale to blame for a failure of the running attempt, None for an ``event`` with an external cause.
 
-    A process that was killed, or is gone for a reason that nobody knows, is not the rescale's fault; nor is what the
+    A process that was killed, or is gone for an unknown reason, is not the rescale's fault; nor is what the
     job has failed with before.
     """
     period_ms = draft.state.options.rollback_watch_ms
@@ -101,7 +101,7 @@ def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | 
 def condemn(draft: Draft, found: Watch, why: str) -> TakenBack | None:
     """From now on the parallelism before is an upper limit. None if the job would not change by that.
 
-    The cluster is told: slots that only the rescale wanted are free for others.
+    The slots are declared again: those that only the rescale wanted are free for others.
     """
     state = draft.state
     before = state.watch
@@ -201,7 +201,7 @@ def lift(draft: Draft) -> None:
 def lift_if_cluster_changed(draft: Draft) -> None:
     """What slots that came had led to may be tried again once the job has lost some: those that come then are others.
 
-    Bounds that somebody declared stay refused: they were refused whatever the slots.
+    Declared bounds stay refused: they were refused for all numbers of slots.
     """
     state = draft.state
     taken = last_taken_back(state)

@@ -30,7 +30,7 @@ from app.scheduler.batch.progress import BatchProgress
 class Timer:
     """Fire `TimerFired(name, version)` at ``at_ms``. The shell keeps no timers of its own: it reads these.
 
-    ``armed_ms``: when that was decided. Whoever has another clock is not to wait for longer than was meant.
+    ``armed_ms``: when that was decided. A server with another clock must not wait for longer.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Values that are computed from a stored job, and the backoff before it is loaded again."""
+"""Functions on stored jobs: their views and files, and the wait before a job is loaded again."""
 
 from __future__ import annotations
 
