@@ -62,7 +62,7 @@ class ScalingPolicy:
 
     def __bool__(self) -> bool:
         """Whether it limits anything."""
-        return bool(self.all_vertices or self.vertices)
+        return self.version > 1 and bool(self.all_vertices or self.vertices)
 
     def __getitem__(self, vertex_id: str) -> FloorCeiling:
         """What it says of a vertex."""

@@ -41,6 +41,14 @@ class Demand:
 
     @classmethod
     def of(cls, graph: JobGraph, requirements: Requirements) -> Demand:
+        """A step asks for the same one again and again, so the last one is kept: all of it are values."""
+        last = _last[0]
+        if last is None or last.graph is not graph or last.requirements is not requirements:
+            last = _last[0] = cls._worked_out(graph, requirements)
+        return last
+
+    @classmethod
+    def _worked_out(cls, graph: JobGraph, requirements: Requirements) -> Demand:
         bounds = _within(graph, requirements.as_dict())
         if graph.runs_by_regions:
             return cls._of_batch(graph, requirements, bounds)
@@ -81,6 +89,9 @@ class Demand:
             upper, share = self.bounds[vertex.id].upper, shares[vertex.slot_sharing_group]
             result[vertex.id] = upper if upper < share else share
         return result
+
+
+_last: list[Demand | None] = [None]
 
 
 def _within(graph: JobGraph, bounds: dict[str, Bounds]) -> dict[str, Bounds]:

@@ -19,7 +19,7 @@ from sqlalchemy import Select, func, select, text
 from sqlalchemy.engine import Connection
 
 from app.model.public_event import FORGOTTEN_JOB, PublicEvent, PublicEventType, StoredEvent
-from app.store.statements import CLOCK_MS, EVENTS_LOCK, ROWS_MAX, Row, Statement, execute
+from app.store.statements import CLOCK_MS, EVENTS_LOCK, ROWS_MAX, Row, Statement, execute, run
 from app.store.tables import events
 
 _IDLE_HOLDER_MS: Final = 5_000
@@ -28,7 +28,9 @@ _IDLE_HOLDER_MS: Final = 5_000
 _TAKE_LOCK: Final = (
     f"SELECT {EVENTS_LOCK}, set_config('idle_in_transaction_session_timeout', '{_IDLE_HOLDER_MS}', true)"
 )
-_INSERT: Final = Statement(
+_INSERT: Final = Statement("INSERT INTO events (job_id, type, at_ms, fields) VALUES ", "(?, ?, ?, ?)")
+"""SQLite takes the number behind the highest one by itself."""
+_INSERT_NUMBERED: Final = Statement(
     "INSERT INTO events (id, job_id, type, at_ms, fields) "
     "SELECT stored.newest + v.column1, v.column2, v.column3, v.column4, v.column5 FROM (VALUES ",
     "(CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT))",
@@ -61,13 +63,14 @@ def insert_events(connection: Connection, rows: Sequence[Row]) -> None:
     """Store events. Nothing else is to be written in this transaction: others wait for its end."""
     if not rows:
         return
-    if connection.dialect.name == "postgresql":
-        execute(connection, _TAKE_LOCK)
-    placeholder = "?" if connection.dialect.name == "sqlite" else "%s"
+    if connection.dialect.name == "sqlite":
+        run(connection, _INSERT, rows)
+        return
+    execute(connection, _TAKE_LOCK)
     for start in range(0, len(rows), ROWS_MAX):
         part = rows[start : start + ROWS_MAX]
         values = [value for place, row in enumerate(part, 1) for value in (place, *row)]
-        execute(connection, _INSERT.text(placeholder, len(part)), tuple(values))
+        execute(connection, _INSERT_NUMBERED.text("%s", len(part)), tuple(values))
 
 
 def insert_of_cluster(connection: Connection, kind: PublicEventType, fields: Mapping[str, Any]) -> None:

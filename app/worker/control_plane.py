@@ -232,7 +232,8 @@ class ControlPlane:
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         refusal, identity = "its resource requirements cannot be changed", identity_of(update, request_hash)
-        now_ms, ahead_ms = self._now_of(job_id), self.job(job_id).ahead_ms
+        ahead_ms = self.job(job_id).ahead_ms
+        now_ms = self._clock.now_ms() + ahead_ms
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
         return await self._put(job_id, refusal, decide, identity)
 

@@ -66,9 +66,9 @@ def asked(state: JobState) -> Demand:
     return _goal(state, ())
 
 
-def least_slots(state: JobState) -> int:
-    """The slots without which the job can run by neither bounds."""
-    least = asked(state).minimal
+def least_slots(state: JobState, wish: Demand) -> int:
+    """The slots without which the job can run by neither bounds. ``wish``: what is `asked`."""
+    least = wish.minimal
     waiting = [one for one in state.pending if one.deadline is not None]
     if not waiting or state.taken_back is not None:
         return least

@@ -73,7 +73,8 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
 
 def before(state: JobState) -> Requirements:
     """What comes back if other bounds are declared now and then taken back: what holds, not what never did."""
-    return hold.without(state.requirements, [one for one in state.pending if one.deadline is not None])
+    waiting = [one for one in state.pending if one.deadline is not None]
+    return hold.without(state.requirements, waiting) if waiting else state.requirements
 
 
 def begin(
@@ -88,7 +89,9 @@ def begin(
     state, record = draft.state, draft.state.timeline.open
     if event.undoes is not None:
         return
-    changed = _changed(declared, state.requirements) & _changed(was, state.requirements)
+    changed = _changed(declared, state.requirements)
+    if was is not declared:
+        changed &= _changed(was, state.requirements)
     if not changed:
         return
     one = Pending(
@@ -271,10 +274,13 @@ def _replace(draft: Draft, one: Pending, new: Pending) -> None:
 def _changed(before: Requirements, after: Requirements) -> frozenset[str]:
     """The vertices of which the two ask for something else."""
     numbers, others = dict(before.state_partitions), dict(after.state_partitions)
+    was = before.as_dict()
     return frozenset(
-        vertex
-        for vertex, bounds in after.bounds
-        if before[vertex] != bounds or numbers.get(vertex) != others.get(vertex)
+        [
+            vertex
+            for vertex, bounds in after.bounds
+            if was[vertex] != bounds or numbers.get(vertex) != others.get(vertex)
+        ]
     )
 
 

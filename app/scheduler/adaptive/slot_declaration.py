@@ -22,7 +22,8 @@ def declare(draft: Draft) -> None:
     deadline, the job can do with those that either they or the former ones need."""
     state = draft.state
     if state.pending:
-        desired, minimal = hold.asked(state).desired, hold.least_slots(state)
+        wish = hold.asked(state)
+        desired, minimal = wish.desired, hold.least_slots(state, wish)
     else:
         desired, minimal = draft.goal.desired, draft.goal.minimal
     if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:

@@ -141,7 +141,7 @@ def close_record(
         end_ms=draft.now_ms,
         reason=reason,
         message=_joined(record.message, message),
-        **asdict(measured),
+        **({} if measured is NOTHING_MEASURED else asdict(measured)),
     )
     timeline = draft.state.timeline
     done = reason is TerminatedReason.SUCCEEDED
