@@ -129,7 +129,7 @@ def _is_power_of_ten(count: int) -> bool:
 
 def _no_change(one: NoChange, *, over: bool) -> Fields:
     return {
-        "reason": one.reason.value,
+        "reason": str(one.reason),
         "message": one.message,
         "requirementsVersion": one.version,
         "count": one.count,
@@ -241,7 +241,7 @@ def _step(record: RescaleRecord, state: JobState) -> Fields:
     """How far a record has come by the end of a step."""
     return {
         "schedulerState": state.phase.kind,
-        "rung": None if record.rung is None else record.rung.value,
+        "rung": None if record.rung is None else str(record.rung),
         "postRescaleParallelism": {one.vertex_id: one.post for one in record.vertices},
     }
 
@@ -249,7 +249,7 @@ def _step(record: RescaleRecord, state: JobState) -> Fields:
 def _begun(record: RescaleRecord, state: JobState) -> Fields:
     return {
         **_naming(record),
-        "triggerCause": record.cause.value,
+        "triggerCause": str(record.cause),
         "requestedBy": record.requested_by,
         "reason": record.request_reason,
         "rollbackOf": record.rollback_of,
@@ -263,11 +263,11 @@ def _ended(record: RescaleRecord) -> Fields:
     assert record.reason is not None and record.end_ms is not None
     return {
         **_naming(record),
-        "triggerCause": record.cause.value,
-        "terminalState": record.reason.terminal_state.value,
-        "terminatedReason": record.reason.value,
+        "triggerCause": str(record.cause),
+        "terminalState": str(record.reason.terminal_state),
+        "terminatedReason": str(record.reason),
         "message": None if record.message is None else _shortened(record.message),
-        "rung": None if record.rung is None else record.rung.value,
+        "rung": None if record.rung is None else str(record.rung),
         "durationInMillis": record.end_ms - record.start_ms,
         "outputGapInMillis": record.output_gap_ms,
         "reprocessedRecords": record.reprocessed_records,

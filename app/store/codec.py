@@ -63,7 +63,8 @@ _numbers: TypeAdapter[Numbers] = TypeAdapter(Numbers)
 
 def _dump(adapter: TypeAdapter[T], value: T, exclude: Any = None) -> str:
     try:
-        return adapter.dump_json(value, exclude=exclude).decode()
+        # What `dump_json` of the adapter calls, which looks at all of its own options first.
+        return adapter.serializer.to_json(value, exclude=exclude).decode()
     except (PydanticSerializationError, UnicodeError):
         # A text with a lone surrogate (a file name that is not UTF-8, in an error message) has no JSON form. The
         # state must be writable whatever a user's exception says, so such characters are replaced.

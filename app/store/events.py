@@ -56,7 +56,7 @@ def event_row(job_id: str | None, event: PublicEvent) -> Row:
     except PydanticSerializationError:
         # A lone surrogate has no UTF-8 form: it is escaped.
         fields = json.dumps(event.fields, separators=(",", ":"))
-    return (job_id, event.type.value, event.at_ms, fields)
+    return (job_id, str(event.type), event.at_ms, fields)
 
 
 def insert_events(connection: Connection, rows: Sequence[Row]) -> None:

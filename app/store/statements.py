@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy.engine import Connection
@@ -70,9 +71,9 @@ def run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> in
 
 
 def insert(connection: Connection, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
-    """As `run`, of rows whose values go by the names of the columns."""
-    columns = statement.columns
-    return run(connection, statement, [tuple(row[name] for name in columns) for row in rows])
+    """As `run`, of rows whose values go by the names of the columns, of which there are several."""
+    values_of = itemgetter(*statement.columns)
+    return run(connection, statement, [values_of(row) for row in rows])
 
 
 def fetch(connection: Connection, statement: Statement, rows: Sequence[Row], extra: Row = ()) -> list[Any]:

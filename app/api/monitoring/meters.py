@@ -166,7 +166,7 @@ class _JobMeters(_Group):
 
     def note(self, event: PublicEvent) -> None:
         fields = event.fields
-        self._events.labels(event.type.value).inc()
+        self._events.labels(event.type).inc()
         match event.type:
             case PublicEventType.STATUS:
                 if fields["previousStatus"] is None:

@@ -21,9 +21,8 @@ import structlog
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event, GlobalFailure, TimerFired
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.step import step
+from app.scheduler.step import forget_closed, step
 from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.clock import JobClock
@@ -321,8 +320,7 @@ class JobWorker:
         if self._validate:
             validate(new)
         change.add(state, event, new, effects, now_ms)
-        if new.timeline.closed:
-            new = evolve(new, timeline=evolve(new.timeline, closed=()))
+        forget_closed(new)
         return new
 
     async def _put_back(
