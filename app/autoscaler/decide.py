@@ -221,13 +221,13 @@ def _operators_part(seen: Snapshot, demand: Demand, policy: Policy, fit: Mapping
     if not any(each.operator for each in seen.vertices):
         return ""
     free = replace(seen, vertices=tuple(replace(each, operator=NO_LIMITS) for each in seen.vertices))
-    by_load = fitting_tasks(demand, limits_of(free, policy), policy.target_utilization)
+    without = fitting_tasks(demand, limits_of(free, policy), policy.target_utilization)
     told = ""
     for each in seen.vertices:
-        asked, held = by_load[each.id], fit[each.id]
+        asked, held = without[each.id], fit[each.id]
         word, limit = ("ceiling", each.operator.ceiling) if asked > held else ("floor", each.operator.floor)
         if asked != held == limit:
-            told += f" The operator's {word} holds {each.name} at {held}, where the load asks for {asked}."
+            told += f" The operator's {word} holds {each.name} at {held}: without it, {asked} would be recommended."
     return told
 
 

@@ -238,11 +238,13 @@ def test_above_the_operator_s_ceiling_nothing_is_asked_for() -> None:
     busy = replace(BUSY, busy_ms=2_000.0, operator=FloorCeiling(ceiling=4))
     found = decide(snapshot(busy), POLICY)
     assert found.upper == {"slow": 4}
-    assert "The operator's ceiling holds slow at 4, where the load asks for 6." in found.reason
+    assert "The operator's ceiling holds slow at 4: without it, 6 would be recommended." in found.reason
     there = replace(busy, parallelism=4, upper=4, busy_ms=1_000.0)
     found = decide(snapshot(there), POLICY)
     assert (found.action, found.upper) == (Action.NONE, {})
-    assert "holds slow at 4, where the load asks for 6. All vertices are at the limits" in found.reason
+    assert (
+        "holds slow at 4: without it, 6 would be recommended. All vertices are at the limits" in found.reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_below_the_operator_s_floor_nothing_is_taken_away() -> None:
     now = replace(POLICY, scale_down_window_ms=0)
     found = decide(snapshot(lazy), now)
     assert found.upper == {"slow": 3}
-    assert "The operator's floor holds slow at 3, where the load asks for 1." in found.reason
+    assert "The operator's floor holds slow at 3: without it, 1 would be recommended." in found.reason
     assert decide(snapshot(replace(lazy, parallelism=3, upper=3)), now).upper == {}
 
 
