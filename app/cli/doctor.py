@@ -97,8 +97,8 @@ def line_of(check: Check, *, colour: bool) -> str:
 
 def run_checks(settings: Settings) -> Iterator[Check]:
     """All checks, in the order in which they matter."""
-    from app.cli.kubernetes_checks import kubernetes_lines
-    from app.cli.standalone_checks import standalone_lines
+    from app.cli.kubernetes_checks import kubernetes_checks
+    from app.cli.standalone_checks import standalone_checks
     from app.model.clustersettings import KUBERNETES, STANDALONE
 
     checks: list[Callable[[Settings], Check | None]] = [
@@ -119,9 +119,9 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         if found is not None:
             yield found
     if settings.cluster_kind == KUBERNETES:
-        yield from (Check(*line) for line in kubernetes_lines(settings))
+        yield from kubernetes_checks(settings)
     if settings.cluster_kind == STANDALONE:
-        yield from (Check(*line) for line in standalone_lines(settings))
+        yield from standalone_checks(settings)
 
 
 def _python(_: Settings) -> Check:

@@ -94,7 +94,7 @@ def show(
                 vertex["name"],
                 or_dash(declared.get("lowerBound")),
                 or_dash(declared.get("upperBound")),
-                in_force(vertex),
+                or_dash(deployed_parallelism(vertex)),
                 str(vertex["maxParallelism"]),
                 vertex["status"],
                 *(progress_cells(vertex) if is_batch else ()),
@@ -154,12 +154,6 @@ def heading(details: dict[str, Any]) -> list[str]:
     ]
     failure = last_failure_line(details)
     return [*lines, *([", ".join(running)] if running else []), *([failure] if failure else [])]
-
-
-def in_force(vertex: dict[str, Any]) -> str:
-    """The parallelism of a vertex as text; `-` where nothing of it is deployed."""
-    parallelism = deployed_parallelism(vertex)
-    return "-" if parallelism is None else str(parallelism)
 
 
 def deployed_parallelism(vertex: dict[str, Any]) -> int | None:

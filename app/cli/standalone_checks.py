@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from app.cli.doctor import Check
 from app.model.addresses import is_loopback, spark_masters, web_pages
 
 if TYPE_CHECKING:
@@ -16,11 +17,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 5.0
 
-Line = tuple[str, bool, str, str]
-"""Name, whether it is well, what was found, and what to do."""
 
-
-def standalone_lines(settings: Settings) -> Iterator[Line]:
+def standalone_checks(settings: Settings) -> Iterator[Check]:
     """One after another; what the workers offer only if the page of the master can be read."""
     assert settings.cluster_master and settings.cluster_webui
     yield _master(spark_masters(settings.cluster_master))
@@ -31,20 +29,20 @@ def standalone_lines(settings: Settings) -> Iterator[Line]:
     yield _drivers(settings.cluster_driver_host, roster)
 
 
-def _master(masters: tuple[tuple[str, int], ...]) -> Line:
+def _master(masters: tuple[tuple[str, int], ...]) -> Check:
     """Of several masters one has to be there; drivers find out which."""
     reasons = []
     for host, port in masters:
         try:
             with socket.create_connection((host, port), _TIMEOUT_S):
-                return "Spark master", True, f"{host}, port {port}, can be called", ""
+                return Check("Spark master", True, f"{host}, port {port}, can be called")
         except OSError as error:
             reasons.append(f"{host}, port {port}: {error.strerror or error}")
     advice = "Check cluster_master, that the master runs, and the network."
-    return "Spark master", False, f"cannot be called: {'; '.join(reasons)}", advice
+    return Check("Spark master", False, f"cannot be called: {'; '.join(reasons)}", advice)
 
 
-def _page(pages: tuple[str, ...], master: str) -> tuple[Roster | None, Line]:
+def _page(pages: tuple[str, ...], master: str) -> tuple[Roster | None, Check]:
     """What the master that is alive says of its cluster."""
     import httpx
 
@@ -76,12 +74,12 @@ def _page(pages: tuple[str, ...], master: str) -> tuple[Roster | None, Line]:
             if roster.is_alive:
                 # A page that does not say whose it is says nothing to doubt either.
                 doubt = "" if found is Match.SAME or not roster.url else _doubt(roster.url, master)
-                return roster, (name, True, f"{page} can be read, and the master is alive", doubt)
+                return roster, Check(name, True, f"{page} can be read, and the master is alive", doubt)
             reasons.append(f"{page}: the master is {roster.status}")
             advice = (
                 "Wait until it is ALIVE. Of several masters, name all pages in cluster_webui, with commas."
             )
-    return None, (name, False, "; ".join(reasons), advice)
+    return None, Check(name, False, "; ".join(reasons), advice)
 
 
 def _doubt(url: str, master: str) -> str:
@@ -91,32 +89,32 @@ def _doubt(url: str, master: str) -> str:
     )
 
 
-def _workers(roster: Roster, memory_mb: int) -> Line:
+def _workers(roster: Roster, memory_mb: int) -> Check:
     name, slots = "Spark workers", roster.slots(memory_mb)
     total, cores = sum(slots.values()), sum(worker.cores for worker in roster.workers)
     found = f"{len(roster.workers)} with {cores} cores, {total} slots"
     if not roster.workers:
-        return name, False, "none", "Start some: without workers there are no slots."
+        return Check(name, False, "none", "Start some: without workers there are no slots.")
     short = [worker for worker in roster.workers if slots[worker.id] < worker.cores]
     if not short:
-        return name, True, found, ""
+        return Check(name, True, found)
     shown = ", ".join(
         f"{worker.id} has {worker.memory_mb} MB for {slots[worker.id]} of its {worker.cores} cores"
         for worker in short
     )
     advice = f"Give them {memory_mb} MB for each core (cluster_executor_memory_mb), or set that lower."
-    return name, total > 0, f"{found}; memory is short: {shown}", advice
+    return Check(name, total > 0, f"{found}; memory is short: {shown}", advice)
 
 
-def _drivers(host: str, roster: Roster | None) -> Line:
+def _drivers(host: str, roster: Roster | None) -> Check:
     """Drivers listen at the address that executors call them at."""
     name, advice = "drivers", "Set cluster_driver_host to an address of this host that the workers reach."
     if not is_here(host):
-        return name, False, f"{host} is no address of this host: drivers cannot listen there", advice
+        return Check(name, False, f"{host} is no address of this host: drivers cannot listen there", advice)
     away = sorted({worker.host for worker in roster.workers if not is_here(worker.host)}) if roster else []
     if is_loopback(host) and away:
-        return name, False, f"{host} cannot be reached from {', '.join(away)}", advice
-    return name, True, f"listen at {host}", ""
+        return Check(name, False, f"{host} cannot be reached from {', '.join(away)}", advice)
+    return Check(name, True, f"listen at {host}")
 
 
 def is_here(host: str) -> bool:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.cli.doctor import Check, run_checks
-from app.cli.kubernetes_checks import PERMISSIONS, kubernetes_lines
+from app.cli.kubernetes_checks import PERMISSIONS, kubernetes_checks
 from app.cluster.kubernetes.api import KubernetesApi
 from app.settings import Settings, load_settings
 from tests.kubernetes.replay import NAMESPACE, PODS, REVIEWS, ReplayApi
@@ -53,7 +53,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def checks(settings: Settings) -> dict[str, Check]:
-    return {name: Check(name, *rest) for name, *rest in kubernetes_lines(settings)}
+    return {check.name: check for check in kubernetes_checks(settings)}
 
 
 def of_api(settings: Settings) -> list[Check]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.cli.doctor import Check, run_checks
-from app.cli.standalone_checks import is_here, standalone_lines
+from app.cli.standalone_checks import is_here, standalone_checks
 from app.settings import Settings, load_settings
 from tests.unit.cluster.test_roster import page, worker
 
@@ -63,7 +63,7 @@ def settings(master: Page, tmp_path: Path) -> Settings:
 
 
 def checks(settings: Settings) -> dict[str, Check]:
-    return {name: Check(name, *rest) for name, *rest in standalone_lines(settings)}
+    return {check.name: check for check in standalone_checks(settings)}
 
 
 def unused_port() -> int:
