@@ -19,6 +19,7 @@ from app.autoscaler.policy import Policy
 from app.cli import autoscale
 from app.cli.autoscale import figures_line, render, turn_as_json
 from app.cli.client import Client
+from app.model.scaling_policy import FloorCeiling
 from tests.unit.autoscaler.jobs import LOAD, snapshot, vertex
 from tests.unit.autoscaler.model_job import START_MS, VERTEX, ModelJob
 
@@ -163,6 +164,17 @@ def test_the_live_view_has_figures_decision_and_what_was_done() -> None:
     text = console.export_text()
     assert "RUNNING  100 records/s  backlog 0  needs 91 % of the time, 61 % as recommended" in text
     assert "slow" in text and "at most so many tasks of slow from 2 to 3" in text and "something else" in text
+
+
+def test_the_operator_s_limits_are_shown_where_there_are_some() -> None:
+    seen = snapshot(vertex(busy_ms=900.0, operator=FloorCeiling(ceiling=2)))
+    turn = Turn(10_000, seen, decide(seen, Policy()))
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(render(turn, []))
+    text = " ".join(console.export_text().split())
+    assert "longest task floor ceiling" in text and "90 % 90 % - 2 " in text
+    assert "The operator's ceiling holds slow at 2: without it, 3 would be recommended." in text
+    assert turn_as_json(turn)["vertices"]["slow"]["ceiling"] == 2
 
 
 def test_a_turn_without_an_answer_says_when_the_next_is() -> None:
