@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from app.autoscaler.schedule import DAY_MINUTES, DAYS, Period, minute_of_day
 from app.model.graphdoc_fields import Errors, Fields, below
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from app.model.option_values import InvalidValue, format_duration_ms, parse_duration_ms
 from app.model.sentences import kind_of, shown
+
+DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_TIME_OF_DAY: Final = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])\Z")
+DAY_MINUTES: Final = 24 * 60
 
 
 class PolicyErrors(ValueError):
@@ -31,6 +35,26 @@ class Range:
 
     min: int | None = None
     max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From a minute of the day to another, by the clock on the wall; one that ends before it begins goes on until the
+    next day. ``days``: those on which it begins, 0 is Monday. ``pause``: nothing is decided in it."""
+
+    from_minute: int
+    to_minute: int
+    days: frozenset[int] = frozenset(range(7))
+    min: int | None = None
+    max: int | None = None
+    pause: bool = False
+
+    def holds(self, local: datetime) -> bool:
+        minute, day = local.hour * 60 + local.minute, local.weekday()
+        if self.from_minute < self.to_minute:
+            return day in self.days and self.from_minute <= minute < self.to_minute
+        begun_today = day in self.days and minute >= self.from_minute
+        return begun_today or ((day - 1) % 7 in self.days and minute < self.to_minute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +211,14 @@ def _period(errors: Errors, place: str, value: object) -> Period | None:
     if begin in (end, DAY_MINUTES):
         errors.add(place, "should begin before 24:00, and not end when it begins.")
     return Period(begin, end, frozenset(map(DAYS.index, days)), least, most, bool(pause))
+
+
+def minute_of_day(text: str) -> int | None:
+    """Of "08:30"; None if it is no time of the day."""
+    match = _TIME_OF_DAY.match(text)
+    if match is None or (found := int(match[1]) * 60 + int(match[2])) > DAY_MINUTES:
+        return None
+    return found
 
 
 def _minute(fields: Fields, name: str) -> int | None:

@@ -18,9 +18,8 @@ import app
 from app.cli import rescales
 from app.cli.client import Client
 from app.cli.demo import answer
-from app.cli.demo.data import Flights, write_daily_files
+from app.cli.demo.data import Flights, Replay, write_daily_files
 from app.cli.demo.display import Display, LiveDisplay, PlainDisplay
-from app.cli.demo.replay import Replay
 from app.cli.demo.scenario import Scenario
 from app.cli.demo.server import DemoServer
 from app.cli.errors import CliError, UsageError

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.autoscaler.decide import decide
-from app.autoscaler.policy import Policy, Range
-from app.autoscaler.schedule import Period
+from app.autoscaler.policy import Period, Policy, Range
 from app.autoscaler.seen import Action, Memory, Recommendation
 from app.model.scaling_policy import FloorCeiling
 from tests.unit.autoscaler.jobs import LOAD, NOW_MS, snapshot, vertex

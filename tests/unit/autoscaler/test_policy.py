@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.autoscaler.policy import Policy, PolicyErrors, Range, read_policy
-from app.autoscaler.schedule import Period
+from app.autoscaler.policy import Period, Policy, PolicyErrors, Range, read_policy
 
 WHOLE: dict[str, Any] = {
     "targetUtilization": 0.6,

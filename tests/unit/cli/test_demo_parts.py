@@ -17,7 +17,6 @@ import app
 from app.cli import submit
 from app.cli.demo import answer, command, data
 from app.cli.demo.answer import Row, differences, found_rows, rows_in_sink
-from app.cli.demo.replay import Replay
 from app.cli.demo.scenario import QUIET_LOOKS, STALLED_LOOKS, EndOfRows
 from app.cli.errors import CliError, UsageError
 
@@ -62,7 +61,7 @@ def test_the_days_come_whole_in_their_order_and_stop_when_told(tmp_path: Path) -
     days.mkdir()
     for name in "cab":
         (days / name).write_text(name)
-    with Replay(days, target, seconds=3_000):
+    with data.Replay(days, target, seconds=3_000):
         pass
     moved, left = ([path.read_text() for path in sorted(folder.iterdir())] for folder in (target, days))
     assert moved + left == ["a", "b", "c"] and len(moved) <= 1
