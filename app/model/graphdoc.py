@@ -73,8 +73,7 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     errors = Errors(stored=stored)
     is_program = stored and "script" in document
     fields = Fields(errors, "", document, _PROGRAM_FIELDS if is_program else _FIELDS, "a job graph")
-    fields.present("name", "a text")
-    name = fields.name("name", "a text")
+    name = fields.name("name", needed=True)
     fields.present("type", "STREAMING or BATCH")
     job_type = fields.choice("type", JobType)
     before = errors.count
@@ -143,8 +142,7 @@ def _vertices(fields: Fields, job_type: JobType, operations: tuple[str, ...]) ->
 
 
 def _vertex(fields: Fields, index: int, job_type: JobType, operations: tuple[str, ...]) -> RawVertex:
-    fields.present("name", "a text")
-    name = fields.name("name", "a text")
+    name = fields.name("name", needed=True)
     if name is not None and _ID.match(name):
         fields.wrong("name", "must not be 32 hexadecimal digits: it could be taken for a vertex id.")
     kind, operation = _operation(fields, job_type, operations)
@@ -167,7 +165,7 @@ def _vertex(fields: Fields, index: int, job_type: JobType, operations: tuple[str
     stateful = fields.boolean("stateful")
     if stateful and kind in ("source", "sink"):
         fields.wrong("stateful", f"cannot be true for a {kind}: only SQL and Python vertices keep state.")
-    group = fields.name("slotSharingGroup", "a text") or DEFAULT_SLOT_SHARING_GROUP
+    group = fields.name("slotSharingGroup") or DEFAULT_SLOT_SHARING_GROUP
     if batch and group != DEFAULT_SLOT_SHARING_GROUP:
         fields.wrong(
             "slotSharingGroup", "is for STREAMING jobs: all vertices of a BATCH job share its slots."

@@ -74,8 +74,7 @@ def read_inputs(fields: Fields) -> tuple[RawInput, ...]:
 
 
 def _input(fields: Fields) -> RawInput:
-    fields.present("vertex", "the name of a vertex")
-    vertex = fields.text("vertex", "the name of a vertex")
+    vertex = fields.needed("vertex", "the name of a vertex")
     partitioner = fields.choice("partitioner", Partitioner)
     keys: list[str] = []
     for place, value in fields.elements("keys", "a list of column names", MAX_KEYS):

@@ -139,6 +139,10 @@ class Fields:
             return None
         return self.as_text(self.at(name), self._value[name], expected, longest)
 
+    def needed(self, name: str, expected: str, *, longest: int = MAX_TEXT_LENGTH) -> str | None:
+        """`text` of a field that has to be there."""
+        return self.text(name, expected, longest=longest) if self.present(name, expected) else None
+
     def as_text(self, place: str, value: object, expected: str, longest: int = MAX_TEXT_LENGTH) -> str | None:
         if not isinstance(value, str):
             quotes = (
@@ -158,8 +162,9 @@ class Fields:
             return value
         return None
 
-    def name(self, name: str, expected: str) -> str | None:
-        value = self.text(name, expected)
+    def name(self, name: str, *, needed: bool = False) -> str | None:
+        """A text that is fit for a name; ``needed``: it is an error to leave it out."""
+        value = self.needed(name, "a text") if needed else self.text(name)
         if value is not None and (fault := name_fault(value)):
             self.wrong(name, fault)
             return None

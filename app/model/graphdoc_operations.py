@@ -151,7 +151,7 @@ def _sink_format(sink: Fields) -> str | None:
     if "format" not in sink and "python" in sink:
         return "python"
     expected = f"{', '.join(SINKS)} or the name of another format of Spark's"
-    if not sink.present("format", expected) or (name := sink.text("format", expected)) is None:
+    if (name := sink.needed("format", expected)) is None:
         return None
     near = difflib.get_close_matches(name[:80].lower(), SINKS, n=1, cutoff=SIMILAR)
     if not _FORMAT.match(name) or (near and near[0] != name.lower()):
@@ -221,9 +221,8 @@ def read_planned(fields: Fields) -> PlannedSpec | None:
     )
     if planned is None:
         return None
-    for name in ("role", "operator"):
-        planned.present(name, "a text")
-    role, operator = planned.choice("role", Role), planned.name("operator", "a text")
+    planned.present("role", "a text")
+    role, operator = planned.choice("role", Role), planned.name("operator", needed=True)
     others = {
         name: planned.text(name, "a text") for name in ("checkpoint", "path", "fixed") if name in planned
     }

@@ -117,8 +117,7 @@ def parse_program(document: object) -> ProgramDocument:
     for refused, sentence in _REFUSED.items():
         if refused in document:
             errors.add(refused, sentence)
-    fields.present("name", "a text")
-    name = fields.name("name", "a text")
+    name = fields.name("name", needed=True)
     job_type = (fields.choice("type", JobType) if "type" in fields else None) or JobType.STREAMING
     program = read_program(fields)
     runtime = read_runtime(fields)

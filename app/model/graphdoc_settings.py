@@ -162,8 +162,7 @@ def _options_of_graphs(config: tuple[tuple[str, str], ...]) -> list[str]:
 
 def read_program(fields: Fields) -> ProgramSpec | None:
     """The ``script``, its ``args``, and where it goes on from; None if the script cannot be read."""
-    fields.present("script", "the file of a program, such as job.py")
-    script = fields.text("script", "the file of a program, such as job.py", longest=300)
+    script = fields.needed("script", "the file of a program, such as job.py", longest=300)
     args: list[str] = []
     for place, value in fields.elements("args", "a list of texts", MAX_ARGS):
         if isinstance(value, str):

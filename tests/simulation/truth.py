@@ -8,8 +8,7 @@ from pathlib import Path
 
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
-from app.scheduler.adaptive.repartition_state import Repartition
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.state import JobState, Repartition
 from app.worker.views import RequirementsResult
 
 

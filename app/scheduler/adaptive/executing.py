@@ -71,11 +71,6 @@ def enter_executing(draft: Draft, *, first_batch: bool) -> None:
         _review(draft, resources=True, counting=False, trigger=True)
 
 
-def _executing(draft: Draft) -> Executing | None:
-    phase = draft.state.phase
-    return phase if isinstance(phase, Executing) else None
-
-
 # ---- the manager at work
 
 
@@ -97,7 +92,7 @@ def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bo
     if view.outlook.sufficient:
         draft.disarm(RESOURCE_TIMER)
     _settle(draft, moved, outcome, view)
-    if _executing(draft) is not None and not view.outlook.sufficient:
+    if isinstance(draft.state.phase, Executing) and not view.outlook.sufficient:
         _await_resources(draft)
 
 
@@ -111,8 +106,8 @@ def _settle(draft: Draft, moved: Manager, outcome: ManagerOutcome, view: Attaina
     if outcome is ManagerOutcome.TRANSITION:
         _begin_rescale(draft, view)
         return
-    phase = _executing(draft)
-    if phase is not None and moved is not phase.manager:
+    phase = draft.state.phase
+    if isinstance(phase, Executing) and moved is not phase.manager:
         draft.set_phase(manager=moved)
     if outcome is ManagerOutcome.IDLE and timer_at(draft.state, RESOURCE_TIMER) is None:
         _close_idle(draft, None)
@@ -147,8 +142,7 @@ def _await_resources(draft: Draft) -> None:
         return
     if record.cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
         # The slots that it was opened for are gone again. The manager notices, unless it has already.
-        phase = _executing(draft)
-        if phase is not None and phase.manager.stage == "Idling":
+        if draft.phase_as(Executing).manager.stage == "Idling":
             _close_idle(draft, None)
     elif _waits_for_deadline(state):
         draft.disarm(RESOURCE_TIMER)

@@ -15,9 +15,8 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     StateRepartitioned,
 )
-from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.rollback_state import TakenBack
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.state import JobState, RepartitionRefused
 from app.scheduler.table import following
 from app.worker.requests.insight import dry_run
 from app.worker.requests.requirements import decide_update

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
+from app.scheduler.adaptive.state import Repartition, RepartitionRefused
 from app.store import codec
 from tests.unit.scheduler.test_state_repartition import AGG, begun, partitions, running
 
