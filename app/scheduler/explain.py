@@ -306,9 +306,9 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
     if last is None or last.reason in _TOLD_ELSEWHERE:
         return []
     due_ms = [timer.at_ms for timer in state.timers if timer.name in TIMERS]
-    when = (
-        f" Its next step is due in {seconds(max(0, due_ms[0] - now_ms))} or with a batch." if due_ms else ""
-    )
+    when = ""
+    if due_ms and last.reason in (NoChangeReason.COOLDOWN, NoChangeReason.STABILIZATION):
+        when = f" Its next step is due in {seconds(max(0, due_ms[0] - now_ms))} or with a batch."
     return [f"{last.message}{when}"]
 
 

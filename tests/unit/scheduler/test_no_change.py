@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from app.model.public_event import PublicEventType
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.events import AttemptFailed, CancelRequested, SlotsChanged, SlotShareUpdated
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.no_change_state import NoChangeReason
+from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job, restarting_job, slots
 from tests.unit.scheduler.test_rollback import tried_4
 
@@ -145,3 +148,18 @@ def test_no_more_reasons_are_kept_than_there_are() -> None:
         job.do(SlotsChanged(slots(2), reason=f"{number}"))
         job.do(SlotsChanged(slots(2), allowed=2, cluster_unreachable=number % 2 == 0))
     assert len(job.state.no_change) <= len(NoChangeReason)
+
+
+def test_the_explanation_has_the_same_words_and_a_time_where_time_alone_helps() -> None:
+    job = Job(upper=2).run(held=2).put(1, 4)
+    assert "The upper bounds need 4 slots, and 2 can be used." in explain(job.state, job.now_ms)[0]
+    waits = restarting_job().hold(3)
+    (sentence,) = [one for one in explain(waits.state, waits.now_ms)[0] if "cooldown" in one]
+    assert sentence.startswith(told(waits)[-1]["message"])
+    assert re.search(r" Its next step is due in [0-9.]+ s or with a batch[.]$", sentence)
+
+
+def test_what_was_decided_at_other_bounds_is_not_repeated() -> None:
+    job = Job(upper=4).run(held=2)
+    old = evolve(job.state, requirements=evolve(job.state.requirements, version=9))
+    assert not any("can be used" in one for one in explain(old, job.now_ms)[0])
