@@ -31,7 +31,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from app.store import Store
+from app.store.store import Store
 from tests.databases import PostgresMissing, PostgresServer
 from tests.unit.store import samples
 

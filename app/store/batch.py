@@ -18,9 +18,8 @@ from app.model.rescale import RescaleRecord
 from app.store import codec, statements
 from app.store.errors import ConstraintViolated, JobExists, LeaseLost, StateConflict, StoreError
 from app.store.events import event_row, insert_events
-from app.store.rows import ATTEMPTS, RESCALES, SCALING_POLICIES
-from app.store.statements import Row
-from app.store.versions import VersionWrite, write_versions
+from app.store.rows import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES
+from app.store.statements import Row, sql
 from app.store.writes import (
     FIRST_EPOCH,
     AcknowledgeReports,
@@ -72,7 +71,7 @@ class Batch:
     described: list[Row] = field(default_factory=list)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     livy_batches: list[Row] = field(default_factory=list)
-    versions: list[tuple[str, VersionWrite]] = field(default_factory=list)
+    versions: list[tuple[str, AddVersion | SetVersion | AddArtifact]] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
 
     def add_created(self, unit: UnitOfWork) -> None:
@@ -94,8 +93,8 @@ class Batch:
                     self._put_rescale(job_id, record)
                 case AddEvents(events):
                     self.events.extend(event_row(job_id, event) for event in events)
-                case AddRequirements():
-                    self._add_requirements(job_id, write)
+                case AddRequirements(requirements, created_ms):
+                    self.requirements.append(REQUIREMENTS.row(job_id, requirements, created_ms=created_ms))
                 case AddScalingPolicy(policy):
                     self.policies.append(SCALING_POLICIES.row(job_id, policy))
                 case AddIdempotencyKey():
@@ -122,8 +121,7 @@ class Batch:
             # Behind what `AddVersion` forgets.
             self.versions.append((job_id, add))
         else:
-            digest = hashlib.sha256(add.content).hexdigest()
-            self.artifacts.append({"job_id": job_id, "sha256": digest, **asdict(add)})
+            self.artifacts.append(_artifact_row(job_id, add))
 
     def _create(self, unit: UnitOfWork, create: CreateJob) -> None:
         if unit.epoch != FIRST_EPOCH:
@@ -167,21 +165,6 @@ class Batch:
             )
         self.rescales[job_id, record.number] = record
 
-    def _add_requirements(self, job_id: str, add: AddRequirements) -> None:
-        wanted = add.requirements
-        self.requirements.append(
-            {
-                "job_id": job_id,
-                "version": wanted.version,
-                "uuid": wanted.uuid,
-                "bounds": codec.BOUNDS.dump(wanted.bounds),
-                "state_partitions": codec.dump_numbers(wanted.state_partitions),
-                "requested_by": codec.plain_text(wanted.requested_by),
-                "reason": codec.plain_text(wanted.reason),
-                "created_ms": add.created_ms,
-            }
-        )
-
     def write_created(self, connection: Connection) -> None:
         if self.jobs:
             statements.insert(connection, statements.INSERT_JOB, self.jobs)
@@ -213,7 +196,7 @@ class Batch:
         ):
             if rows:
                 statements.run(connection, statement, rows)
-        write_versions(connection, self.versions)
+        _write_versions(connection, self.versions)
         # The last: other servers that write events wait from here on until the transaction is over.
         insert_events(connection, self.events)
 
@@ -245,6 +228,50 @@ class Batch:
         tokens: dict[str, str] = {row["job_id"]: row["unit_token"] for row in self.first_states}
         tokens.update({job_id: chain[-1].token for job_id, chain in self.states.items()})
         return tokens
+
+
+def _artifact_row(job_id: str, add: AddArtifact) -> dict[str, Any]:
+    return {"job_id": job_id, "sha256": hashlib.sha256(add.content).hexdigest(), **asdict(add)}
+
+
+def _write_versions(
+    connection: Connection, writes: Sequence[tuple[str, AddVersion | SetVersion | AddArtifact]]
+) -> None:
+    """Write what is about versions of jobs, in order: that is rare, so each has statements of its own."""
+    for job_id, write in writes:
+        match write:
+            case AddVersion(number, current, document, options):
+                # What is in force now may be the first version, which is in `jobs` only.
+                sql(
+                    connection,
+                    "INSERT INTO job_versions (job_id, version, document, options) "
+                    "SELECT job_id, CAST(:current AS BIGINT), document, options FROM jobs WHERE job_id = :job "
+                    "ON CONFLICT (job_id, version) DO NOTHING",
+                    job=job_id,
+                    current=current,
+                )
+                for table in ("job_versions", "artifacts"):
+                    forget = f"DELETE FROM {table} WHERE job_id = :job AND version <> :current"
+                    sql(connection, forget, job=job_id, current=current)
+                sql(
+                    connection,
+                    "INSERT INTO job_versions (job_id, version, document, options) "
+                    "VALUES (:job, :number, :document, :options)",
+                    job=job_id,
+                    number=number,
+                    document=document,
+                    options=codec.OPTIONS.dump(options),
+                )
+            case SetVersion(number):
+                sql(
+                    connection,
+                    "UPDATE jobs SET document = v.document, options = v.options FROM job_versions AS v "
+                    "WHERE jobs.job_id = :job AND v.job_id = jobs.job_id AND v.version = :number",
+                    job=job_id,
+                    number=number,
+                )
+            case AddArtifact():
+                statements.insert(connection, statements.INSERT_ARTIFACT, [_artifact_row(job_id, write)])
 
 
 def lost_leases(connection: Connection, owner: str, units: Sequence[UnitOfWork]) -> dict[int, LeaseLost]:

@@ -58,7 +58,6 @@ _STATE_FIELDS = tuple(item.name for item in dataclasses.fields(_StoredJobState))
 _state_writer: TypeAdapter[JobState] = TypeAdapter(JobState)
 _state_reader: TypeAdapter[Any] = TypeAdapter(_StoredJobState)
 _state_left_out: Any = {**dict.fromkeys(STORED_ELSEWHERE, True), "timeline": {"closed"}}
-_numbers: TypeAdapter[Numbers] = TypeAdapter(Numbers)
 
 
 def _dump(adapter: TypeAdapter[T], value: T, exclude: Any = None) -> str:
@@ -111,6 +110,7 @@ GROUPS = Json(tuple[SlotGroupRescale, ...], "list of rescaled slot sharing group
 SPANS = Json(tuple[StateSpan, ...], "list of scheduler states")
 BOUNDS = Json(tuple[tuple[str, Bounds], ...], "set of bounds")
 PARALLELISM = Json(tuple[tuple[str, int], ...], "set of parallelisms")
+NUMBERS = Json(Numbers, "set of state partitions")
 OPTIONS = Json(JobOptions, "set of job options")
 LIMITS = Json(FloorCeiling, "floor and ceiling")
 LIMITS_OF_VERTICES = Json(tuple[tuple[str, FloorCeiling], ...], "set of floors and ceilings")
@@ -132,14 +132,6 @@ def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:
     if stored.max_parallelism:
         graph = with_partitions(graph, stored.max_parallelism)
     return JobState(graph=graph, options=options, **fields)
-
-
-def dump_numbers(numbers: Numbers) -> str | None:
-    return _dump(_numbers, numbers) if numbers else None
-
-
-def load_numbers(text: str | None) -> Numbers:
-    return _load(_numbers, text, "set of state partitions") if text else ()
 
 
 def plain_text(text: str | None) -> str | None:

@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from app.durablefiles import make_private, write_once
 from app.store.errors import DataDirectoryInUse, StoreUnavailable
@@ -18,16 +18,35 @@ LOCK_NAME = "server.lock"
 HOME_NAME = "home-id"
 
 
-class DataDirectory:
-    """A claim on a data directory, exclusive or with others, for as long as the process lives or until `release`.
+class HeldLock:
+    """A lock that the kernel drops with the process, however it dies; held until then, or until `release`."""
 
-    The claim is a lock that the kernel drops with the process, however it dies; the file's text only tells a person
-    who holds it. Child processes do not inherit it. Not for network file systems, and neither is SQLite.
+    def __init__(self, lock_fd: int) -> None:
+        self._lock_fd: int | None = lock_fd
+
+    def release(self) -> None:
+        """Let go. The file stays: removing it would let two servers lock different files."""
+        lock_fd, self._lock_fd = self._lock_fd, None
+        if lock_fd is not None:
+            os.close(lock_fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class DataDirectory(HeldLock):
+    """A claim on a data directory, exclusive or with others.
+
+    The file's text only tells a person who holds it. Child processes do not inherit it. Not for network file systems,
+    and neither is SQLite.
     """
 
     def __init__(self, path: Path, lock_fd: int) -> None:
+        super().__init__(lock_fd)
         self.path = path
-        self._lock_fd: int | None = lock_fd
 
     @classmethod
     def claim(cls, path: Path, *, shared: bool = False) -> DataDirectory:
@@ -37,39 +56,31 @@ class DataDirectory:
             DataDirectoryInUse: another server has it, and not both share it; the sentence names its pid.
             StoreUnavailable: the directory cannot be created or written.
         """
-        try:
-            make_private(path)
-            lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreUnavailable(f"The data directory {path} cannot be used: {error.strerror}.") from error
-        try:
-            fcntl.flock(lock_fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(lock_fd)
-            os.close(lock_fd)
-            raise DataDirectoryInUse(
-                f"The data directory {path} is in use by another server{holder}: stop that one first, or choose "
-                "another data directory. Only servers with the same PostgreSQL database share one: with SQLite there "
-                "is a single server."
-            ) from None
-        except OSError as error:
-            os.close(lock_fd)
-            raise StoreUnavailable(
-                f"The data directory {path} cannot be locked: {error.strerror}."
-            ) from error
-        try:
-            note = json.dumps(
-                {"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-            )
-            os.ftruncate(lock_fd, 0)
-            if not shared:
-                os.pwrite(lock_fd, note.encode(), 0)
-        except OSError as error:
-            os.close(lock_fd)
-            raise StoreUnavailable(
-                f"The data directory {path} cannot be written: {error.strerror}."
-            ) from error
-        return cls(path, lock_fd)
+        what = "used"
+        with contextlib.ExitStack() as undo:
+            try:
+                make_private(path)
+                lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                undo.callback(os.close, lock_fd)
+                what = "locked"
+                fcntl.flock(lock_fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                what = "written"
+                since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                os.ftruncate(lock_fd, 0)
+                if not shared:
+                    os.pwrite(lock_fd, json.dumps({"pid": os.getpid(), "since": since}).encode(), 0)
+            except BlockingIOError:
+                raise DataDirectoryInUse(
+                    f"The data directory {path} is in use by another server{_holder(lock_fd)}: stop that one first, or "
+                    "choose another data directory. Only servers with the same PostgreSQL database share one: with "
+                    "SQLite there is a single server."
+                ) from None
+            except OSError as error:
+                raise StoreUnavailable(
+                    f"The data directory {path} cannot be {what}: {error.strerror}."
+                ) from error
+            undo.pop_all()
+            return cls(path, lock_fd)
 
     def home(self) -> str:
         """The lasting name of this directory, wherever it is moved to: what is in it cannot be reached from others.
@@ -87,20 +98,6 @@ class DataDirectory:
             raise StoreUnavailable(
                 f"The name of the data directory in {file} cannot be used: {error}."
             ) from error
-
-    def release(self) -> None:
-        """Give the directory up. The lock file stays: removing it would let two servers lock different files."""
-        lock_fd, self._lock_fd = self._lock_fd, None
-        if lock_fd is not None:
-            os.close(lock_fd)
-
-    def __enter__(self) -> DataDirectory:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
 
 def _holder(lock_fd: int) -> str:

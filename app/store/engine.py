@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, Connection, make_url
@@ -151,71 +151,56 @@ def _create_postgresql(database: Database, write: bool, pool_size: int, durable:
     )
 
 
-_SQLITE_SENTENCES = (
+# By how the names of SQLite's errors, or the codes of PostgreSQL's, begin; the longer ones first.
+_SENTENCES: Final = {
     (
         "SQLITE_FULL",
-        "The disk that holds the database {db} is full: nothing can be recorded until space is freed.",
-    ),
+    ): "The disk that holds the database {} is full: nothing can be recorded until space is freed.",
     (
         "SQLITE_READONLY",
-        "The database {db} cannot be written: it, its directory or its file system is read-only.",
-    ),
-    ("SQLITE_BUSY", "The database {db} is locked by another process that did not let go in time."),
-    ("SQLITE_LOCKED", "The database {db} is locked by another process that did not let go in time."),
+    ): "The database {} cannot be written: it, its directory or its file system is read-only.",
     (
-        "SQLITE_CANTOPEN",
-        "The database {db} cannot be opened: check that its directory exists and may be written.",
+        "SQLITE_BUSY",
+        "SQLITE_LOCKED",
+    ): "The database {} is locked by another process that did not let go in time.",
+    ("SQLITE_CANTOPEN", "SQLITE_PERM"): (
+        "The database {} cannot be opened: check that its directory exists and may be written."
     ),
-    (
-        "SQLITE_PERM",
-        "The database {db} cannot be opened: check that its directory exists and may be written.",
-    ),
-    ("SQLITE_NOTADB", "The file {db} is not a SQLite database."),
-    ("SQLITE_CORRUPT", "The database {db} is damaged: restore it from a backup."),
-    ("SQLITE_IOERR", "The disk that holds the database {db} reports an input/output error."),
-)
-
-_POSTGRESQL_SENTENCES = (
+    ("SQLITE_NOTADB",): "The file {} is not a SQLite database.",
+    ("SQLITE_CORRUPT",): "The database {} is damaged: restore it from a backup.",
+    ("SQLITE_IOERR",): "The disk that holds the database {} reports an input/output error.",
     (
         "53100",
-        "The disk of the database server at {db} is full: nothing can be recorded until space is freed.",
-    ),
-    ("53", "The database server at {db} has no more connections, memory or space to give."),
-    ("25006", "The database at {db} is read-only (a standby?): nothing can be recorded."),
-    ("55P03", "A row in the database at {db} was locked by another client that did not let go in time."),
-    ("57014", "The database server at {db} cancelled a statement."),
-    ("28", "The database server at {db} refuses the user or the password."),
-    ("3D000", "The database server at {db} has no such database."),
-    ("58", "The disk of the database server at {db} reports an error."),
-)
+    ): "The disk of the database server at {} is full: nothing can be recorded until space is freed.",
+    ("53",): "The database server at {} has no more connections, memory or space to give.",
+    ("25006",): "The database at {} is read-only (a standby?): nothing can be recorded.",
+    ("55P03",): "A row in the database at {} was locked by another client that did not let go in time.",
+    ("57014",): "The database server at {} cancelled a statement.",
+    ("28",): "The database server at {} refuses the user or the password.",
+    ("3D000",): "The database server at {} has no such database.",
+    ("58",): "The disk of the database server at {} reports an error.",
+}
 
 
 def translate(error: SQLAlchemyError, database: Database) -> StoreError:
     """``error`` as a `StoreError` that says in a sentence what a person can do about it."""
     if not isinstance(error, DBAPIError):
         return StoreUnavailable(f"The database {database} has no free connection: {_first_line(error)}.")
-    cause = error.orig
-    if database.dialect == "sqlite":
-        name = str(getattr(cause, "sqlite_errorname", ""))
-        if name.startswith("SQLITE_CONSTRAINT"):
-            return ConstraintViolated(f"The database refused a row: {_first_line(cause)}.")
-        for prefix, sentence in _SQLITE_SENTENCES:
-            if name.startswith(prefix):
-                return StoreUnavailable(sentence.format(db=database))
-        return StoreError(f"The database {database} refused a statement: {_first_line(cause)}.")
-    state = str(getattr(cause, "sqlstate", None) or "")
-    if state.startswith("23"):
+    cause, is_server = error.orig, database.dialect == "postgresql"
+    code = str(getattr(cause, "sqlstate" if is_server else "sqlite_errorname", None) or "")
+    if code.startswith(("SQLITE_CONSTRAINT", "23")):
         return ConstraintViolated(f"The database refused a row: {_first_line(cause)}.")
-    if state.startswith("40"):
+    if code.startswith("40"):
         return Transient(f"The database at {database} chose this transaction as the victim of a conflict.")
-    if state == "55P03" and EVENTS_LOCK in (error.statement or ""):
+    if code == "55P03" and EVENTS_LOCK in (error.statement or ""):
         return Transient(f"Other servers wrote events to the database at {database} for too long: try again.")
-    for prefix, sentence in _POSTGRESQL_SENTENCES:
-        if state.startswith(prefix):
-            return StoreUnavailable(sentence.format(db=database))
-    if error.connection_invalidated or not state or state.startswith(("08", "57P")):
+    for beginnings, sentence in _SENTENCES.items():
+        if code.startswith(beginnings):
+            return StoreUnavailable(sentence.format(database))
+    if is_server and (error.connection_invalidated or not code or code.startswith(("08", "57P"))):
         return ConnectionLost(f"The database server at {database} cannot be reached: {_first_line(cause)}.")
-    return StoreError(f"The database at {database} refused a statement: {_first_line(cause)}.")
+    where = f"at {database}" if is_server else str(database)
+    return StoreError(f"The database {where} refused a statement: {_first_line(cause)}.")
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, to_json
-from sqlalchemy import Select, func, select, text
+from sqlalchemy import Select, func, select
 from sqlalchemy.engine import Connection
 
 from app.model.public_event import FORGOTTEN_JOB, PublicEvent, PublicEventType, StoredEvent
-from app.store.statements import CLOCK_MS, EVENTS_LOCK, ROWS_MAX, Row, Statement, execute, run
+from app.store.statements import EVENTS_LOCK, ROWS_MAX, Row, Statement, execute, run, sql
 from app.store.tables import events
 
 _IDLE_HOLDER_MS: Final = 5_000
@@ -75,8 +75,7 @@ def insert_events(connection: Connection, rows: Sequence[Row]) -> None:
 
 def insert_of_cluster(connection: Connection, kind: PublicEventType, fields: Mapping[str, Any]) -> None:
     """Store an event of the cluster, at the time of the database's clock."""
-    clock = text(f"SELECT {CLOCK_MS[connection.dialect.name]}")
-    at_ms = int(connection.execute(clock).scalar_one())
+    at_ms = int(sql(connection, "SELECT {clock}").scalar_one())
     insert_events(connection, [event_row(None, PublicEvent(kind, at_ms, fields))])
 
 
@@ -161,7 +160,7 @@ def _event(row: Any) -> StoredEvent:
     return StoredEvent(row.id, row.job_id, row.type, row.at_ms, row.fields)
 
 
-def prune_events(connection: Connection, older_than_ms: int, most: int, limit: int) -> int:
+def prune_old_events(connection: Connection, older_than_ms: int, most: int, limit: int) -> int:
     """Remove the oldest events: those beyond the newest ``most``, and those before the first one that is younger than
     ``older_than_ms``. At most ``limit``; the newest one stays. Returns the number removed."""
     newest = connection.execute(select(func.max(events.c.id))).scalar()

@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
 from app.store.errors import StoreError
-from app.store.statements import CLOCK_MS
+from app.store.statements import sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +57,28 @@ def acquire(connection: Connection, job_id: str, owner: str, ttl_ms: int, *, at_
         LeaseHeld: another owner has it.
         StoreError: there is no such job.
     """
-    clock = CLOCK_MS[connection.dialect.name]
-    row = connection.execute(
-        text(
-            f"UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl "
-            "WHERE job_id = :job AND "
-            f"(owner IS NULL OR owner = :owner OR expires_ms <= {clock} OR :at_once = 1) "
-            "RETURNING epoch, expires_ms"
-        ),
-        {"owner": owner, "ttl": ttl_ms, "job": job_id, "at_once": int(at_once)},
+    row = sql(
+        connection,
+        "UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl WHERE job_id = :job AND "
+        "(owner IS NULL OR owner = :owner OR expires_ms <= {clock} OR :at_once = 1) RETURNING epoch, expires_ms",
+        owner=owner,
+        ttl=ttl_ms,
+        job=job_id,
+        at_once=int(at_once),
     ).first()
     if row is not None:
         return Lease(job_id, owner, int(row[0]), int(row[1]))
-    holder = connection.execute(text("SELECT owner FROM leases WHERE job_id = :job"), {"job": job_id}).first()
+    holder = sql(connection, "SELECT owner FROM leases WHERE job_id = :job", job=job_id).first()
     if holder is None:
         raise StoreError(f"There is no job {job_id}.")
     raise LeaseHeld(f"Job {job_id} is owned by {holder[0]}.")
+
+
+def holds_lease(connection: Connection, job_id: str, owner: str, epoch: int) -> bool:
+    """Whether it is so, and stays so until the transaction has ended."""
+    share = "FOR SHARE" if connection.dialect.name == "postgresql" else ""
+    query = f"SELECT 1 FROM leases WHERE job_id = :job AND owner = :owner AND epoch = :epoch {share}"
+    return sql(connection, query, job=job_id, owner=owner, epoch=epoch).first() is not None
 
 
 def claim(
@@ -92,55 +97,49 @@ def claim(
     another ``home`` are passed over too; those of owners without one may be claimed from everywhere. Nor does it take
     those of ``passing_over``.
     """
-    dialect = connection.dialect.name
-    clock = CLOCK_MS[dialect]
-    skip = "FOR UPDATE OF leases SKIP LOCKED" if dialect == "postgresql" else ""
-    but = " AND leases.job_id NOT IN :but" if passing_over else ""
-    rows = connection.execute(
-        text(
-            "WITH free AS (SELECT leases.job_id FROM leases JOIN job_states ON job_states.job_id = leases.job_id "
-            f"WHERE job_states.ended_ms IS NULL{but} AND (leases.owner IS NULL OR "
-            f"(leases.owner <> :owner AND (leases.expires_ms <= {clock} OR :at_once = 1) AND "
-            "(substr(leases.owner, 1, :any_length) <> :any_home OR substr(leases.owner, 1, :length) = :home))) "
-            f"ORDER BY leases.job_id LIMIT :limit {skip}) "
-            f"UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl "
-            "WHERE job_id IN (SELECT job_id FROM free) RETURNING job_id, epoch, expires_ms"
-        ).bindparams(*([bindparam("but", expanding=True)] if passing_over else [])),
-        {
-            **({"but": list(passing_over)} if passing_over else {}),
-            "owner": owner,
-            "ttl": ttl_ms,
-            "limit": limit,
-            "at_once": int(at_once),
-            "any_home": _AT_HOME,
-            "any_length": len(_AT_HOME),
-            "home": _prefix(home),
-            "length": len(_prefix(home)),
-        },
-    ).all()
+    skip = "FOR UPDATE OF leases SKIP LOCKED" if connection.dialect.name == "postgresql" else ""
+    rows = sql(
+        connection,
+        "WITH free AS (SELECT leases.job_id FROM leases JOIN job_states ON job_states.job_id = leases.job_id "
+        "WHERE job_states.ended_ms IS NULL AND leases.job_id NOT IN :passing_over AND (leases.owner IS NULL OR "
+        "(leases.owner <> :owner AND (leases.expires_ms <= {clock} OR :at_once = 1) AND "
+        "(substr(leases.owner, 1, :any_length) <> :any_home OR substr(leases.owner, 1, :length) = :home))) "
+        f"ORDER BY leases.job_id LIMIT :limit {skip}) "
+        "UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl "
+        "WHERE job_id IN (SELECT job_id FROM free) RETURNING job_id, epoch, expires_ms",
+        passing_over=list(passing_over),
+        owner=owner,
+        ttl=ttl_ms,
+        limit=limit,
+        at_once=int(at_once),
+        any_home=_AT_HOME,
+        any_length=len(_AT_HOME),
+        home=_prefix(home),
+        length=len(_prefix(home)),
+    )
     return sorted((Lease(str(j), owner, int(e), int(x)) for j, e, x in rows), key=lambda lease: lease.job_id)
 
 
 def renew(connection: Connection, owner: str, ttl_ms: int) -> list[Lease]:
     """Put the expiry of every lease of ``owner`` off, and return them. One that is missing was lost."""
-    clock = CLOCK_MS[connection.dialect.name]
-    rows = connection.execute(
-        text(
-            f"UPDATE leases SET expires_ms = {clock} + :ttl WHERE owner = :owner RETURNING job_id, epoch, expires_ms"
-        ),
-        {"owner": owner, "ttl": ttl_ms},
-    ).all()
+    rows = sql(
+        connection,
+        "UPDATE leases SET expires_ms = {clock} + :ttl WHERE owner = :owner RETURNING job_id, epoch, expires_ms",
+        owner=owner,
+        ttl=ttl_ms,
+    )
     return [Lease(str(job), owner, int(epoch), int(expires)) for job, epoch, expires in rows]
 
 
 def release(connection: Connection, job_id: str, owner: str, epoch: int, *, home: str = "") -> bool:
     """Give a lease up, so that anyone of the ``home`` may take it at once. False: it was lost already."""
-    done = connection.execute(
-        text(
-            "UPDATE leases SET owner = :nobody, expires_ms = 0 "
-            "WHERE job_id = :job AND owner = :owner AND epoch = :epoch"
-        ),
-        {"job": job_id, "owner": owner, "epoch": epoch, "nobody": full_name(_NOBODY, home) if home else None},
+    done = sql(
+        connection,
+        "UPDATE leases SET owner = :nobody, expires_ms = 0 WHERE job_id = :job AND owner = :owner AND epoch = :epoch",
+        nobody=full_name(_NOBODY, home) if home else None,
+        job=job_id,
+        owner=owner,
+        epoch=epoch,
     )
     return done.rowcount == 1
 
@@ -150,7 +149,6 @@ def expire(connection: Connection, owner: str) -> int:
 
     The owner stays in the rows: it says whose home the jobs have.
     """
-    done = connection.execute(
-        text("UPDATE leases SET expires_ms = 0 WHERE owner = :owner AND expires_ms > 0"), {"owner": owner}
-    )
-    return int(done.rowcount)
+    return sql(
+        connection, "UPDATE leases SET expires_ms = 0 WHERE owner = :owner AND expires_ms > 0", owner=owner
+    ).rowcount

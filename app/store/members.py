@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import text
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from app.model.public_event import PublicEventType
 from app.store.errors import StoreError
 from app.store.events import insert_change, insert_of_cluster
-from app.store.leases import Lease
-from app.store.statements import CLOCK_MS
-from app.store.store import Store
+from app.store.leases import expire, full_name
+from app.store.statements import sql
+from app.store.store import Store, read_transaction, write_transaction
 
 _FORGET_AFTER_MS = 3_600_000
 _MEMBERSHIP = (PublicEventType.MEMBER_JOINED, PublicEventType.MEMBER_LEFT)
@@ -86,20 +85,22 @@ class JobMark:
     owner: str | None
 
 
-_COLUMNS = ("member_id", "home", "seat", "url", "host", "place", "pid", "version", "slots", "cluster")
+_NAMES = ("member_id", "home", "seat", "url", "host", "place", "pid", "version", "slots", "cluster")
+_COLUMNS = ", ".join(_NAMES)
 
 
 def task_manager_of(seat: int) -> str:
     return "host" if seat == 1 else f"host-{seat}"
 
 
+@dataclass(frozen=True, slots=True)
 class Members:
     """What one control plane asks and tells the database about all of them. Raises `StoreError`, as `Store` does."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
-    async def join(self, member: Member) -> list[str]:
+    @write_transaction
+    def join(self, connection: Connection, member: Member) -> list[str]:
         """Add ``member``, unless members of other places are alive: then their hosts, and nothing is changed.
 
         The previous holder of the seat is dead, so its leases expire at once.
@@ -107,199 +108,162 @@ class Members:
         Raises:
             StoreError: members that are alive run their jobs elsewhere, so they cannot share slots.
         """
+        others = sql(
+            connection,
+            "SELECT DISTINCT host FROM members WHERE home = :home AND place <> :place AND expires_ms > {clock} "
+            "ORDER BY host",
+            home=member.home,
+            place=member.place,
+        ).all()
+        if others:
+            return [str(host) for (host,) in others]
+        _same_cluster(connection, member)
+        seat = {"home": member.home, "seat": member.seat}
+        before = sql(
+            connection,
+            f"SELECT expires_ms > {{clock}}, {_COLUMNS} FROM members WHERE home = :home AND seat = :seat",
+            **seat,
+        ).first()
+        former = None
+        if before is not None:
+            is_alive, *values = before
+            _expire_leases(connection, values[0])
+            former = Member(*values) if is_alive else None
+        sql(connection, "DELETE FROM members WHERE home = :home AND seat = :seat", **seat)
+        sql(connection, "DELETE FROM members WHERE expires_ms < {clock} - :long", long=_FORGET_AFTER_MS)
+        _put(connection, member, self.store.lease_ttl_ms)
+        if former != member:
+            if former is not None:
+                _tell(connection, PublicEventType.MEMBER_LEFT, former)
+            _tell(connection, PublicEventType.MEMBER_JOINED, member)
+        return []
 
-        def join(connection: Connection) -> list[str]:
-            clock = CLOCK_MS[connection.dialect.name]
-            others = connection.execute(
-                text(
-                    "SELECT DISTINCT host FROM members WHERE home = :home AND place <> :place "
-                    f"AND expires_ms > {clock} ORDER BY host"
-                ),
-                {"home": member.home, "place": member.place},
-            ).all()
-            if others:
-                return [str(host) for (host,) in others]
-            _same_cluster(connection, member)
-            of_seat = {"home": member.home, "seat": member.seat}
-            connection.execute(
-                text(
-                    "UPDATE leases SET expires_ms = 0 WHERE expires_ms > 0 AND owner IN "
-                    "(SELECT member_id FROM members WHERE home = :home AND seat = :seat)"
-                ),
-                of_seat,
-            )
-            connection.execute(
-                text(
-                    "UPDATE slot_arbiters SET expires_ms = 0 WHERE home = :home AND owner IN "
-                    "(SELECT member_id FROM members WHERE home = :home AND seat = :seat)"
-                ),
-                of_seat,
-            )
-            before = connection.execute(
-                text(
-                    f"SELECT {', '.join(_COLUMNS)} FROM members "
-                    f"WHERE home = :home AND seat = :seat AND expires_ms > {clock}"
-                ),
-                of_seat,
-            ).first()
-            connection.execute(text("DELETE FROM members WHERE home = :home AND seat = :seat"), of_seat)
-            connection.execute(
-                text(f"DELETE FROM members WHERE expires_ms < {clock} - :long"), {"long": _FORGET_AFTER_MS}
-            )
-            _put(connection, member, self._store.lease_ttl_ms)
-            former = None if before is None else Member(*before)
-            if former != member:
-                if former is not None:
-                    _tell(connection, PublicEventType.MEMBER_LEFT, former)
-                _tell(connection, PublicEventType.MEMBER_JOINED, member)
-            return []
+    @write_transaction
+    def beat(self, connection: Connection, member: Member) -> None:
+        """Put off the expiry of ``member``, which is added again if somebody took it for dead."""
+        alive = "SELECT 1 FROM members WHERE member_id = :member AND expires_ms > {clock}"
+        was_alive = sql(connection, alive, member=member.member_id).first() is not None
+        _put(connection, member, self.store.lease_ttl_ms)
+        if not was_alive:
+            _tell(connection, PublicEventType.MEMBER_JOINED, member)
+        _tell_of_silent(connection)
 
-        return await self._store.write(join)
+    @write_transaction
+    def leave(self, connection: Connection, member: Member) -> None:
+        _expire_arbiter(connection, member.member_id)
+        gone = sql(connection, "DELETE FROM members WHERE member_id = :member", member=member.member_id)
+        if gone.rowcount:
+            _tell(connection, PublicEventType.MEMBER_LEFT, member)
 
-    async def beat(self, member: Member) -> None:
-        """Put off the expiry of ``member``, which is added again if another member has removed it as dead."""
-
-        def beat(connection: Connection) -> None:
-            clock = CLOCK_MS[connection.dialect.name]
-            alive = text(f"SELECT 1 FROM members WHERE member_id = :member AND expires_ms > {clock}")
-            was_alive = connection.execute(alive, {"member": member.member_id}).first() is not None
-            _put(connection, member, self._store.lease_ttl_ms)
-            if not was_alive:
-                _tell(connection, PublicEventType.MEMBER_JOINED, member)
-            _tell_of_silent(connection)
-
-        await self._store.write(beat)
-
-    async def leave(self, member: Member) -> None:
-        def leave(connection: Connection) -> None:
-            who = {"member": member.member_id}
-            connection.execute(text("UPDATE slot_arbiters SET expires_ms = 0 WHERE owner = :member"), who)
-            gone = connection.execute(text("DELETE FROM members WHERE member_id = :member"), who)
-            if gone.rowcount:
-                _tell(connection, PublicEventType.MEMBER_LEFT, member)
-
-        await self._store.write(leave)
-
-    async def bury(self, member_ids: Sequence[str]) -> None:
+    @write_transaction
+    def bury(self, connection: Connection, member_ids: Sequence[str]) -> None:
         """These are known to be dead: their leases expire now, and they count as alive no more."""
+        left: list[Member] = []
+        for member_id in member_ids:
+            # Not long ago: its slots stay in the pool for a while.
+            buried = sql(
+                connection,
+                "UPDATE members SET expires_ms = {clock} WHERE member_id = :member AND expires_ms > {clock} "
+                f"RETURNING {_COLUMNS}",
+                member=member_id,
+            ).first()
+            _expire_leases(connection, member_id)
+            if buried is not None:
+                left.append(Member(*buried))
+        for member in left:
+            _tell(connection, PublicEventType.MEMBER_LEFT, member)
 
-        def bury(connection: Connection) -> None:
-            clock = CLOCK_MS[connection.dialect.name]
-            left: list[Member] = []
-            for member_id in member_ids:
-                who = {"member": member_id}
-                # Not long ago: its slots stay in the pool for a while.
-                buried = connection.execute(
-                    text(
-                        f"UPDATE members SET expires_ms = {clock} "
-                        f"WHERE member_id = :member AND expires_ms > {clock} RETURNING {', '.join(_COLUMNS)}"
-                    ),
-                    who,
-                ).first()
-                connection.execute(
-                    text("UPDATE leases SET expires_ms = 0 WHERE owner = :member AND expires_ms > 0"), who
-                )
-                connection.execute(text("UPDATE slot_arbiters SET expires_ms = 0 WHERE owner = :member"), who)
-                if buried is not None:
-                    left.append(Member(*buried))
-            for member in left:
-                _tell(connection, PublicEventType.MEMBER_LEFT, member)
-
-        await self._store.write(bury)
-
-    async def spread(self, home: str) -> Spread:
+    @read_transaction
+    def spread(self, connection: Connection, home: str) -> Spread:
         """The members of ``home``, by seat, and their jobs."""
-        return await self._store.read(lambda connection: _spread(connection, home))
+        jobs: dict[str, int] = {}
+        free = 0
+        for owner, is_held, count in sql(
+            connection,
+            "SELECT l.owner, l.owner IS NOT NULL AND l.expires_ms > {clock}, count(*) FROM leases AS l "
+            "JOIN job_states AS s ON s.job_id = l.job_id WHERE s.ended_ms IS NULL GROUP BY 1, 2",
+        ):
+            if is_held:
+                jobs[owner] = int(count)
+            elif owner is None or owner.startswith(full_name("", home)):
+                free += int(count)
+        rows = sql(
+            connection,
+            f"SELECT joined_ms, expires_ms > {{clock}}, {_COLUMNS} FROM members WHERE home = :home ORDER BY seat",
+            home=home,
+        )
+        members = (
+            MemberState(Member(*values), int(joined_ms), bool(is_alive), jobs.get(values[0], 0))
+            for joined_ms, is_alive, *values in rows
+        )
+        return Spread(tuple(members), free)
 
-    async def handed_over(self, member_id: str) -> int:
+    @read_transaction
+    def handed_over(self, connection: Connection, member_id: str) -> int:
         """How many jobs others have handed to ``member_id``: more than before, if there is one to take up."""
+        query = "SELECT handed_over FROM members WHERE member_id = :member"
+        return int(sql(connection, query, member=member_id).scalar() or 0)
 
-        def handed_over(connection: Connection) -> int:
-            found = connection.execute(
-                text("SELECT handed_over FROM members WHERE member_id = :member"), {"member": member_id}
-            ).first()
-            return 0 if found is None else int(found[0])
-
-        return await self._store.read(handed_over)
-
-    async def hand_over(self, job_id: str, epoch: int, to: str) -> bool:
+    @write_transaction
+    def hand_over(self, connection: Connection, job_id: str, epoch: int, to: str) -> bool:
         """Give a job with its lease, at the next epoch, to a member that is alive. False: nothing was changed."""
+        done = sql(
+            connection,
+            "UPDATE leases SET owner = :to, epoch = epoch + 1, expires_ms = {clock} + :ttl "
+            "WHERE job_id = :job AND owner = :owner AND epoch = :epoch AND EXISTS "
+            "(SELECT 1 FROM members WHERE member_id = :to AND expires_ms > {clock})",
+            **{"to": to, "ttl": self.store.lease_ttl_ms},
+            **{"job": job_id, "owner": self.store.owner, "epoch": epoch},
+        )
+        if done.rowcount != 1:
+            return False
+        sql(connection, "UPDATE members SET handed_over = handed_over + 1 WHERE member_id = :to", to=to)
+        return True
 
-        def hand_over(connection: Connection) -> bool:
-            clock = CLOCK_MS[connection.dialect.name]
-            who = {"to": to, "ttl": self._store.lease_ttl_ms}
-            done = connection.execute(
-                text(
-                    f"UPDATE leases SET owner = :to, epoch = epoch + 1, expires_ms = {clock} + :ttl "
-                    "WHERE job_id = :job AND owner = :owner AND epoch = :epoch AND EXISTS "
-                    f"(SELECT 1 FROM members WHERE member_id = :to AND expires_ms > {clock})"
-                ),
-                {**who, "job": job_id, "owner": self._store.owner, "epoch": epoch},
-            )
-            if done.rowcount != 1:
-                return False
-            connection.execute(
-                text("UPDATE members SET handed_over = handed_over + 1 WHERE member_id = :to"), {"to": to}
-            )
-            return True
-
-        return await self._store.write(hand_over)
-
-    async def owner_of(self, job_id: str) -> Member | None:
+    @read_transaction
+    def owner_of(self, connection: Connection, job_id: str) -> Member | None:
         """The member that holds the job's lease, if it is alive."""
+        found = sql(
+            connection,
+            f"SELECT {', '.join('m.' + name for name in _NAMES)} FROM leases AS l "
+            "JOIN members AS m ON m.member_id = l.owner "
+            "WHERE l.job_id = :job AND l.expires_ms > {clock} AND m.expires_ms > {clock}",
+            job=job_id,
+        ).first()
+        return None if found is None else Member(*found)
 
-        def owner_of(connection: Connection) -> Member | None:
-            clock = CLOCK_MS[connection.dialect.name]
-            found = connection.execute(
-                text(
-                    f"SELECT {', '.join('m.' + name for name in _COLUMNS)} FROM leases AS l "
-                    "JOIN members AS m ON m.member_id = l.owner "
-                    f"WHERE l.job_id = :job AND l.expires_ms > {clock} AND m.expires_ms > {clock}"
-                ),
-                {"job": job_id},
-            ).first()
-            return None if found is None else Member(*found)
-
-        return await self._store.read(owner_of)
-
-    async def lease_of(self, job_id: str) -> Lease | None:
-        """Who holds the job's lease, whether it has expired or not."""
-
-        def lease_of(connection: Connection) -> Lease | None:
-            found = connection.execute(
-                text("SELECT owner, epoch, expires_ms FROM leases WHERE job_id = :job AND owner IS NOT NULL"),
-                {"job": job_id},
-            ).first()
-            return None if found is None else Lease(job_id, *found)
-
-        return await self._store.read(lease_of)
-
-    async def marks(self, job_ids: Sequence[str] | None = None) -> list[JobMark]:
+    @read_transaction
+    def marks(self, connection: Connection, job_ids: Sequence[str] | None = None) -> list[JobMark]:
         """The marks of the named jobs, or of all."""
+        query = (
+            "SELECT s.job_id, s.seq, s.ended_ms IS NOT NULL, l.owner FROM job_states AS s "
+            "JOIN leases AS l ON l.job_id = s.job_id"
+        )
+        if job_ids is None:
+            rows = list(sql(connection, query))
+        else:
+            rows = [
+                row for each in job_ids for row in sql(connection, f"{query} WHERE s.job_id = :job", job=each)
+            ]
+        return [JobMark(row[0], int(row[1]), bool(row[2]), row[3]) for row in rows]
 
-        def marks(connection: Connection) -> list[JobMark]:
-            query = (
-                "SELECT s.job_id, s.seq, s.ended_ms IS NOT NULL, l.owner FROM job_states AS s "
-                "JOIN leases AS l ON l.job_id = s.job_id"
-            )
-            if job_ids is None:
-                rows = list(connection.execute(text(query)))
-            else:
-                one = text(query + " WHERE s.job_id = :job")
-                rows = [row for job_id in job_ids for row in connection.execute(one, {"job": job_id})]
-            return [JobMark(row[0], int(row[1]), bool(row[2]), row[3]) for row in rows]
 
-        return await self._store.read(marks)
+def _expire_leases(connection: Connection, member_id: str) -> None:
+    """Those of a member that is dead."""
+    expire(connection, member_id)
+    _expire_arbiter(connection, member_id)
+
+
+def _expire_arbiter(connection: Connection, member_id: str) -> None:
+    sql(connection, "UPDATE slot_arbiters SET expires_ms = 0 WHERE owner = :member", member=member_id)
 
 
 def _same_cluster(connection: Connection, member: Member) -> None:
-    clock = CLOCK_MS[connection.dialect.name]
-    other = connection.execute(
-        text(
-            "SELECT url, cluster FROM members WHERE home = :home AND seat <> :seat AND cluster <> :cluster "
-            f"AND expires_ms > {clock} ORDER BY seat"
-        ),
-        {"home": member.home, "seat": member.seat, "cluster": member.cluster},
+    other = sql(
+        connection,
+        "SELECT url, cluster FROM members WHERE home = :home AND seat <> :seat AND cluster <> :cluster "
+        "AND expires_ms > {clock} ORDER BY seat",
+        **{"home": member.home, "seat": member.seat, "cluster": member.cluster},
     ).first()
     if other is not None:
         raise StoreError(
@@ -309,45 +273,14 @@ def _same_cluster(connection: Connection, member: Member) -> None:
 
 
 def _put(connection: Connection, member: Member, ttl_ms: int) -> None:
-    clock = CLOCK_MS[connection.dialect.name]
-    connection.execute(
-        text(
-            f"INSERT INTO members ({', '.join(_COLUMNS)}, joined_ms, expires_ms) "
-            f"VALUES ({', '.join(':' + name for name in _COLUMNS)}, {clock}, {clock} + :ttl) "
-            f"ON CONFLICT (member_id) DO UPDATE SET expires_ms = excluded.expires_ms"
-        ),
-        {**{name: getattr(member, name) for name in _COLUMNS}, "ttl": ttl_ms},
+    sql(
+        connection,
+        f"INSERT INTO members ({_COLUMNS}, joined_ms, expires_ms) "
+        f"VALUES ({', '.join(':' + name for name in _NAMES)}, {{clock}}, {{clock}} + :ttl) "
+        "ON CONFLICT (member_id) DO UPDATE SET expires_ms = excluded.expires_ms",
+        **{name: getattr(member, name) for name in _NAMES},
+        ttl=ttl_ms,
     )
-
-
-def _spread(connection: Connection, home: str) -> Spread:
-    clock = CLOCK_MS[connection.dialect.name]
-    rows = connection.execute(
-        text(
-            f"SELECT {', '.join(_COLUMNS)}, joined_ms, expires_ms > {clock} FROM members "
-            "WHERE home = :home ORDER BY seat"
-        ),
-        {"home": home},
-    ).all()
-    jobs: dict[str, int] = {}
-    free = 0
-    for owner, is_held, count in connection.execute(
-        text(
-            f"SELECT l.owner, l.owner IS NOT NULL AND l.expires_ms > {clock}, count(*) FROM leases AS l "
-            "JOIN job_states AS s ON s.job_id = l.job_id WHERE s.ended_ms IS NULL GROUP BY 1, 2"
-        )
-    ):
-        if is_held:
-            jobs[owner] = int(count)
-        elif owner is None or owner.startswith(f"home:{home}/"):
-            free += int(count)
-    return Spread(tuple(_state(row, jobs) for row in rows), free)
-
-
-def _state(row: Row[tuple[object, ...]], jobs: dict[str, int]) -> MemberState:
-    values = tuple(row)
-    member = Member(*values[: len(_COLUMNS)])  # type: ignore[arg-type]
-    return MemberState(member, int(str(values[-2])), bool(values[-1]), jobs.get(member.member_id, 0))
 
 
 def _tell(connection: Connection, kind: PublicEventType, member: Member) -> None:
@@ -356,9 +289,7 @@ def _tell(connection: Connection, kind: PublicEventType, member: Member) -> None
 
 def _tell_of_silent(connection: Connection) -> None:
     """Members that have not been heard for too long have left: whoever sees it first tells of it."""
-    clock = CLOCK_MS[connection.dialect.name]
-    silent = text(f"SELECT {', '.join(_COLUMNS)} FROM members WHERE expires_ms <= {clock}")
-    for row in connection.execute(silent).all():
+    for row in sql(connection, f"SELECT {_COLUMNS} FROM members WHERE expires_ms <= {{clock}}").all():
         insert_change(connection, PublicEventType.MEMBER_LEFT, _MEMBERSHIP, _fields(Member(*row)))
 
 

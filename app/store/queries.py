@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, and_, func, select, tuple_
 from sqlalchemy.engine import Connection, Row
 
 from app.model.graphdoc import parse_document
@@ -20,9 +20,9 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
-from app.store import codec
+from app.store import codec, tables
 from app.store.leases import Lease
-from app.store.rows import ATTEMPTS, RESCALES, SCALING_POLICIES
+from app.store.rows import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES, Rows
 from app.store.tables import (
     artifacts,
     attempts,
@@ -31,12 +31,12 @@ from app.store.tables import (
     job_versions,
     jobs,
     leases,
-    requirements,
     rescale_totals,
     rescales,
-    scaling_policies,
 )
 from app.store.writes import Attempt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,7 @@ class RescalePage:
     state: TerminalState | None = None
 
 
+_ALL = RescalePage()
 _SUMMARY = (
     jobs.c.job_id,
     jobs.c.name,
@@ -170,9 +171,14 @@ def _not_whole(table: str, **columns: Any) -> str:
 
 
 def list_jobs(
-    connection: Connection, *, limit: int | None, after: tuple[int, str] | None, ended: bool | None
+    connection: Connection,
+    *,
+    limit: int | None = None,
+    after: tuple[int, str] | None = None,
+    ended: bool | None = None,
 ) -> list[JobSummary]:
-    """Newest first. ``after``: submission time and id of the last job of the page before."""
+    """Newest first. ``after``: submission time and id of the last job of the page before. ``ended``: only jobs that
+    have (not) ended."""
     query = select(*_SUMMARY).join(job_states, job_states.c.job_id == jobs.c.job_id)
     if after is not None:
         query = query.where(tuple_(jobs.c.submitted_ms, jobs.c.job_id) < tuple_(*after))
@@ -183,6 +189,7 @@ def list_jobs(
 
 
 def job_ids(connection: Connection) -> set[str]:
+    """The ids of all jobs, whoever owns them."""
     return set(connection.scalars(select(jobs.c.job_id)))
 
 
@@ -244,49 +251,51 @@ def load_attempts(connection: Connection, job_id: str) -> list[Attempt]:
     return [ATTEMPTS.value(row) for row in connection.execute(query)]
 
 
-def load_requirements(connection: Connection, job_id: str, limit: int | None) -> list[Requirements]:
+def load_requirements(connection: Connection, job_id: str, limit: int | None = None) -> list[Requirements]:
     """The versions of a job's requirements, newest first."""
-    query = select(requirements).where(requirements.c.job_id == job_id)
-    return [
-        Requirements(
-            row.uuid,
-            row.version,
-            codec.BOUNDS.load(row.bounds),
-            row.requested_by,
-            row.reason,
-            codec.load_numbers(row.state_partitions),
-        )
-        for row in connection.execute(query.order_by(requirements.c.version.desc()).limit(limit))
-    ]
+    return _versions(connection, tables.requirements, REQUIREMENTS, job_id, limit)
 
 
 def load_scaling_policies(
-    connection: Connection, job_id: str, limit: int | None, after: int | None
+    connection: Connection, job_id: str, limit: int | None = None, after: int | None = None
 ) -> list[ScalingPolicy]:
     """What was set as the scaling policy of a job, newest first; ``after``: only versions below it."""
-    query = select(scaling_policies).where(scaling_policies.c.job_id == job_id)
+    return _versions(connection, tables.scaling_policies, SCALING_POLICIES, job_id, limit, after)
+
+
+def _versions(
+    connection: Connection,
+    table: Table,
+    rows: Rows[T],
+    job_id: str,
+    limit: int | None,
+    after: int | None = None,
+) -> list[T]:
+    query = select(table).where(table.c.job_id == job_id)
     if after is not None:
-        query = query.where(scaling_policies.c.version < after)
-    rows = connection.execute(query.order_by(scaling_policies.c.version.desc()).limit(limit))
-    return [SCALING_POLICIES.value(row) for row in rows]
+        query = query.where(table.c.version < after)
+    return [
+        rows.value(row) for row in connection.execute(query.order_by(table.c.version.desc()).limit(limit))
+    ]
 
 
 def load_answer(connection: Connection, job_id: str, key: str) -> StoredAnswer | None:
+    """The answer that was given to the request with this Idempotency-Key; None if there was none."""
     query = select(idempotency).where(idempotency.c.job_id == job_id, idempotency.c.key == key)
     row = connection.execute(query).first()
-    return (
-        None
-        if row is None
-        else StoredAnswer(row.request_hash, row.version, bool(row.changed), row.created_ms)
-    )
+    if row is None:
+        return None
+    return StoredAnswer(row.request_hash, row.version, bool(row.changed), row.created_ms)
 
 
-def load_artifacts(connection: Connection, job_id: str, version: int) -> dict[str, bytes]:
+def load_artifacts(connection: Connection, job_id: str, version: int = 1) -> dict[str, bytes]:
+    """The files of a version of a job by name."""
     found = connection.execute(_files(version, job_id, "content"))
     return {row[0]: bytes(row[1]) for row in found}
 
 
-def load_artifact_digests(connection: Connection, job_id: str, version: int) -> dict[str, str]:
+def load_artifact_digests(connection: Connection, job_id: str, version: int = 1) -> dict[str, str]:
+    """The SHA-256 of the files of a version of a job, in hexadecimal digits, by name."""
     return {row[0]: row[1] for row in connection.execute(_files(version, job_id, "sha256"))}
 
 
@@ -295,7 +304,7 @@ def _files(version: int, job_id: str, column: str) -> Select[Any]:
     return query.where(artifacts.c.job_id == job_id, artifacts.c.version == version)
 
 
-def load_rescales(connection: Connection, job_id: str, page: RescalePage) -> list[RescaleRecord]:
+def load_rescales(connection: Connection, job_id: str, page: RescalePage = _ALL) -> list[RescaleRecord]:
     """Newest first, an open one included."""
     query: Select[Any] = select(rescales).where(rescales.c.job_id == job_id)
     if page.after is not None:
@@ -315,6 +324,7 @@ def load_rescale(connection: Connection, job_id: str, uuid: str) -> RescaleRecor
 
 
 def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:
+    """How many rescales ended how and how long they took: ever, and among those that are retained."""
     query = select(rescale_totals).where(rescale_totals.c.job_id == job_id)
     totals = {
         TerminalState(row.terminal_state): DurationTotals(row.records, row.min_ms, row.max_ms, row.sum_ms)

@@ -6,11 +6,13 @@ for which no job waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import and_, case, func, or_, select, text
+from sqlalchemy import Column, ColumnElement, ScalarSelect, Table, and_, case, func, or_, select
 from sqlalchemy.engine import Connection
 
+from app.store.statements import sql
 from app.store.tables import (
     AttemptState,
     age_clock,
@@ -33,41 +35,47 @@ _VERSIONED = (
 """The tables that have a row for each version, and the column that says when it was made."""
 
 
-def prune(
-    connection: Connection, job_id: str, keep: int | None, older_than_ms: int | None, limit: int | None = None
+def _remove(
+    connection: Connection, key: Column[Any], job_id: str, *which: ColumnElement[bool], limit: int | None
 ) -> int:
-    """Remove ended rescale records beyond the newest ``keep``, and those that ended before ``older_than_ms``."""
-    newest = select(func.max(rescales.c.number)).where(rescales.c.job_id == job_id).scalar_subquery()
-    too_many = rescales.c.number <= newest - keep if keep is not None else None
-    too_old = rescales.c.end_ms < older_than_ms if older_than_ms is not None else None
-    conditions = [condition for condition in (too_many, too_old) if condition is not None]
+    """Remove rows of a job from the table of ``key``, the lowest keys first, at most ``limit``; their number."""
+    table = key.table
+    assert isinstance(table, Table)
+    of_job = table.c.job_id == job_id
+    doomed = select(key).where(of_job, *which).order_by(key).limit(limit)
+    return connection.execute(table.delete().where(of_job, key.in_(doomed))).rowcount
+
+
+def _newest(key: Column[Any], job_id: str) -> ScalarSelect[Any]:
+    return select(func.max(key)).where(key.table.c.job_id == job_id).scalar_subquery()
+
+
+def prune(
+    connection: Connection,
+    job_id: str,
+    keep: int | None = None,
+    older_than_ms: int | None = None,
+    limit: int | None = None,
+) -> int:
+    """Remove ended rescale records beyond the newest ``keep`` numbers, and those that ended before ``older_than_ms``.
+    Totals of all time stay. Returns the number removed, at most ``limit``."""
+    number, conditions = rescales.c.number, []
+    if keep is not None:
+        conditions.append(number <= _newest(number, job_id) - keep)
+    if older_than_ms is not None:
+        conditions.append(rescales.c.end_ms < older_than_ms)
     if not conditions:
         return 0
-    doomed = (
-        select(rescales.c.number)
-        .where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None), or_(*conditions))
-        .order_by(rescales.c.number)
-        .limit(limit)
-    )
-    removed = connection.execute(
-        rescales.delete().where(rescales.c.job_id == job_id, rescales.c.number.in_(doomed))
-    )
-    return int(removed.rowcount)
+    has_ended = rescales.c.terminal_state.is_not(None)
+    return _remove(connection, number, job_id, has_ended, or_(*conditions), limit=limit)
 
 
 def prune_idempotency_keys(
     connection: Connection, job_id: str, older_than_ms: int, limit: int | None = None
 ) -> int:
-    """Remove idempotency keys older than ``older_than_ms``."""
-    doomed = (
-        select(idempotency.c.key)
-        .where(idempotency.c.job_id == job_id, idempotency.c.created_ms < older_than_ms)
-        .limit(limit)
-    )
-    removed = connection.execute(
-        idempotency.delete().where(idempotency.c.job_id == job_id, idempotency.c.key.in_(doomed))
-    )
-    return int(removed.rowcount)
+    """Remove idempotency keys made before ``older_than_ms``, at most ``limit``; their number."""
+    is_old = idempotency.c.created_ms < older_than_ms
+    return _remove(connection, idempotency.c.key, job_id, is_old, limit=limit)
 
 
 def oldest_idempotency_key_ms(connection: Connection, job_id: str, most: int) -> int | None:
@@ -86,61 +94,42 @@ def prune_versions(
     connection: Connection, job_id: str, keep: int, older_than_ms: int, most: int, limit: int | None = None
 ) -> int:
     """Remove versions of the requirements and of the scaling policy beyond the newest ``most``, and those that are
-    older than ``older_than_ms`` and not among the newest ``keep``. The newest ones are in force, and stay."""
+    older than ``older_than_ms`` and not among the newest ``keep``. The newest ones are in force, and stay. At most
+    ``limit`` of each are removed; their number."""
     removed = 0
     for table, at_ms in _VERSIONED:
         version, is_old = table.c.version, at_ms < older_than_ms
-        newest = select(func.max(version)).where(table.c.job_id == job_id).scalar_subquery()
-        doomed = (
-            select(version)
-            .where(
-                table.c.job_id == job_id,
-                or_(version <= newest - max(1, most), and_(version <= newest - max(1, keep), is_old)),
-            )
-            .order_by(version)
-            .limit(limit)
-        )
-        gone = connection.execute(table.delete().where(table.c.job_id == job_id, version.in_(doomed)))
-        removed += int(gone.rowcount)
+        newest = _newest(version, job_id)
+        doomed = or_(version <= newest - max(1, most), and_(version <= newest - max(1, keep), is_old))
+        removed += _remove(connection, version, job_id, doomed, limit=limit)
     return removed
 
 
 def read_age_clock(connection: Connection) -> int | None:
+    """How far the time has come by which ages are told; None before it was ever told."""
     return connection.execute(select(age_clock.c.reached_ms)).scalar()
 
 
 def advance_age_clock(connection: Connection, reached_ms: int) -> None:
     """It never goes back: another server may have come further."""
-    connection.execute(
-        text(
-            "INSERT INTO age_clock (id, reached_ms) VALUES (1, :reached) ON CONFLICT (id) DO UPDATE "
-            "SET reached_ms = excluded.reached_ms WHERE age_clock.reached_ms < excluded.reached_ms"
-        ),
-        {"reached": reached_ms},
+    sql(
+        connection,
+        "INSERT INTO age_clock (id, reached_ms) VALUES (1, :reached) ON CONFLICT (id) DO UPDATE "
+        "SET reached_ms = excluded.reached_ms WHERE age_clock.reached_ms < excluded.reached_ms",
+        reached=reached_ms,
     )
 
 
 def prune_attempts(connection: Connection, job_id: str, keep: int, limit: int | None = None) -> int:
-    """Remove dead attempts, but for those that are among the newest ``keep`` (at least one) of the job."""
-    newest = select(func.max(attempts.c.attempt)).where(attempts.c.job_id == job_id).scalar_subquery()
-    doomed = (
-        select(attempts.c.attempt)
-        .where(
-            attempts.c.job_id == job_id,
-            attempts.c.state == str(AttemptState.DEAD),
-            # The newest one says which attempts have been.
-            attempts.c.attempt <= newest - max(1, keep),
-        )
-        .order_by(attempts.c.attempt)
-        .limit(limit)
-    )
-    removed = connection.execute(
-        attempts.delete().where(attempts.c.job_id == job_id, attempts.c.attempt.in_(doomed))
-    )
-    return int(removed.rowcount)
+    """Remove dead attempts, but for those that are among the newest ``keep`` (at least one) of the job; their number,
+    at most ``limit``."""
+    is_dead = attempts.c.state == str(AttemptState.DEAD)
+    # The newest one says which attempts have been.
+    is_beyond = attempts.c.attempt <= _newest(attempts.c.attempt, job_id) - max(1, keep)
+    return _remove(connection, attempts.c.attempt, job_id, is_dead, is_beyond, limit=limit)
 
 
-def dead_attempts(connection: Connection, job_ids: list[str]) -> dict[str, tuple[int, int]]:
+def dead_attempts(connection: Connection, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
     """The oldest attempt that is stored of each job, and the newest one that is known to be dead, if there is one."""
     found: dict[str, tuple[int, int]] = {}
     dead = case(

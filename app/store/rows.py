@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Row, Table
 
 from app.model.plan import Rung
+from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
 from app.store import codec, tables
@@ -32,12 +33,14 @@ _PROSE: Final[Converter] = (codec.plain_text, str)
 
 
 class Rows(Generic[T]):
-    """A dataclass whose fields are columns of ``table``. The column `job_id` is not one of its fields; any other may be
-    a property of it, which is written for queries and not read back."""
+    """A dataclass whose fields are columns of ``table``. The column `job_id` and those ``beside`` are not among its
+    fields; any other may be a property of it, which is written for queries and not read back."""
 
-    def __init__(self, table: Table, kind: type[T], converters: Mapping[str, Converter]) -> None:
+    def __init__(
+        self, table: Table, kind: type[T], converters: Mapping[str, Converter], beside: tuple[str, ...] = ()
+    ) -> None:
         fields = tuple(one.name for one in dataclasses.fields(kind))  # type: ignore[arg-type]
-        columns = tuple(one.name for one in table.columns if one.name != "job_id")
+        columns = tuple(one.name for one in table.columns if one.name not in ("job_id", *beside))
         if missing := {*fields, *converters}.difference(columns):
             raise TypeError(f"{table.name} has no columns {', '.join(sorted(missing))}")
         self._kind = kind
@@ -46,19 +49,20 @@ class Rows(Generic[T]):
         self._write = [(name, write) for name, (write, _) in converters.items()]
         self._read = [(name, read) for name, (_, read) in converters.items() if name in fields]
 
-    def row(self, job_id: str, value: T) -> dict[str, Any]:
+    def row(self, job_id: str, value: T, **beside: Any) -> dict[str, Any]:
         row = dict(zip(self._columns, self._columns_of(value), strict=True))
         _convert(row, self._write)
-        return {"job_id": job_id, **row}
+        return {"job_id": job_id, **row, **beside}
 
     def value(self, row: Row[Any]) -> T:
-        """
+        """A field whose column is NULL has its default.
+
         Raises:
             CodecError: another version wrote what this one cannot read.
         """
         fields = dict(zip(self._fields, self._fields_of(row), strict=True))
         _convert(fields, self._read)
-        return self._kind(**fields)
+        return self._kind(**{name: value for name, value in fields.items() if value is not None})
 
 
 def _convert(values: dict[str, Any], converters: Iterable[tuple[str, Callable[[Any], Any]]]) -> None:
@@ -82,6 +86,20 @@ RESCALES: Final = Rows(
         "groups": (codec.GROUPS.dump, codec.GROUPS.load),
         "spans": (codec.SPANS.dump, codec.SPANS.load),
     },
+)
+REQUIREMENTS: Final = Rows(
+    tables.requirements,
+    Requirements,
+    {
+        "bounds": (codec.BOUNDS.dump, codec.BOUNDS.load),
+        "state_partitions": (
+            lambda numbers: codec.NUMBERS.dump(numbers) if numbers else None,
+            codec.NUMBERS.load,
+        ),
+        "requested_by": _PROSE,
+        "reason": _PROSE,
+    },
+    beside=("created_ms",),
 )
 SCALING_POLICIES: Final = Rows(
     tables.scaling_policies,

@@ -10,22 +10,22 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
 
 from app import filelocks
+from app.store.datadir import HeldLock
 from app.store.errors import StoreUnavailable
-from app.store.members import Member, task_manager_of
+from app.store.members import Member
 
 _MOST_SEATS = 1000
 
 
-class Seat:
-    """The lowest free seat of ``data_dir``, held until `release` or the end of the process."""
+class Seat(HeldLock):
+    """The lowest free seat of ``data_dir``."""
 
     def __init__(self, data_dir: Path, number: int, lock_fd: int) -> None:
+        super().__init__(lock_fd)
         self.number = number
         self._data_dir = data_dir
-        self._lock_fd: int | None = lock_fd
 
     @classmethod
     def take(cls, data_dir: Path) -> Seat:
@@ -50,27 +50,10 @@ class Seat:
         """Where the drivers of this server have their locks and logs. The first one's is that of a server alone."""
         return self._data_dir / ("run" if self.number == 1 else f"run-{self.number}")
 
-    @property
-    def task_manager(self) -> str:
-        return task_manager_of(self.number)
-
     def name(self, member_id: str) -> None:
         """Record the holder of the seat. The previous holder is dead."""
         assert self._lock_fd is not None
         os.pwrite(self._lock_fd, member_id.encode(), 0)
-
-    def release(self) -> None:
-        lock_fd, self._lock_fd = self._lock_fd, None
-        if lock_fd is not None:
-            os.close(lock_fd)
-
-    def __enter__(self) -> Seat:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
 
 def is_dead(data_dir: Path, member: Member, place: str) -> bool:

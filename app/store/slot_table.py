@@ -14,14 +14,14 @@ from typing import Any
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
+from app.store.leases import holds_lease
 from app.store.members import task_manager_of
-from app.store.statements import CLOCK_MS
-from app.store.store import Store
+from app.store.statements import sql
+from app.store.store import Store, read_transaction, write_transaction
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ class SlotTable:
     _known: dict[str, tuple[_Row, Entry | None]] = field(default_factory=dict)
 
     async def ledger(self) -> Ledger:
-        rows, ledger = await self.store.read(self._read)
+        rows, ledger = await self._read()
         entries: list[Entry] = []
         known: dict[str, tuple[_Row, Entry | None]] = {}
         for row in rows:
@@ -114,126 +114,88 @@ class SlotTable:
         unread = tuple((job_id, _named(row)) for job_id, (row, entry) in known.items() if entry is None)
         return replace(ledger, entries=tuple(entries), unread=unread)
 
+    @read_transaction
     def _read(self, connection: Connection) -> tuple[list[_Row], Ledger]:
-        clock = CLOCK_MS[connection.dialect.name]
-        home = {"home": self.home}
-        now_ms = int(connection.execute(text(f"SELECT {clock}")).scalar_one())
-        arbiter = connection.execute(
-            # Before the records: that they are newer than this number does no harm.
-            text(
-                "SELECT owner, epoch, expires_ms, is_blind, decisions, is_partial FROM slot_arbiters "
-                "WHERE home = :home"
-            ),
-            home,
+        now_ms = int(sql(connection, "SELECT {clock}").scalar_one())
+        # Before the records: that they are newer than this number does no harm.
+        arbiter = sql(
+            connection,
+            "SELECT owner, epoch, expires_ms, is_blind, decisions, is_partial FROM slot_arbiters WHERE home = :home",
+            home=self.home,
         ).first()
         # One statement, so that a claim and its grant are of one moment.
-        rows = connection.execute(
-            text(
-                _ENTRIES.replace(" FROM", ", s.ended_ms FROM", 1)
-                + "JOIN job_states AS s ON s.job_id = c.job_id JOIN jobs AS j ON j.job_id = c.job_id "
-                "WHERE c.home = :home ORDER BY j.submitted_ms, j.job_id"
-            ),
-            home,
+        rows = sql(
+            connection,
+            _ENTRIES.replace(" FROM", ", s.ended_ms FROM", 1)
+            + "JOIN job_states AS s ON s.job_id = c.job_id JOIN jobs AS j ON j.job_id = c.job_id "
+            "WHERE c.home = :home ORDER BY j.submitted_ms, j.job_id",
+            home=self.home,
         ).all()
-        members = connection.execute(
-            text("SELECT member_id, seat, slots, expires_ms FROM members WHERE home = :home ORDER BY seat"),
-            home,
+        members = sql(
+            connection,
+            "SELECT member_id, seat, slots, expires_ms FROM members WHERE home = :home ORDER BY seat",
+            home=self.home,
         ).all()
         found = Ledger(
             now_ms,
-            None
-            if arbiter is None
-            else SlotArbiter(
-                arbiter[0],
-                int(arbiter[1]),
-                int(arbiter[2]) <= now_ms,
-                bool(arbiter[3]),
-                int(arbiter[4]),
-                bool(arbiter[5]),
-            ),
+            None if arbiter is None else _arbiter(now_ms, *arbiter),
             ended=tuple(row[0] for row in rows if row[-1] is not None),
             task_managers=tuple((task_manager_of(int(seat)), int(slots)) for _, seat, slots, _ in members),
             seats=tuple((str(name), int(seat)) for name, seat, _, until in members if int(until) > now_ms),
         )
         return [tuple(row)[:-1] for row in rows if row[-1] is None], found
 
-    async def entries_of(self, job_ids: Sequence[str]) -> dict[str, Entry | None]:
+    @read_transaction
+    def entries_of(self, connection: Connection, job_ids: Sequence[str]) -> dict[str, Entry | None]:
         """What there is of these jobs, in one look for each job; None if it cannot be read."""
+        query = _ENTRIES + "WHERE c.job_id = :job"
+        rows = [tuple(row) for job_id in job_ids for row in sql(connection, query, job=job_id)]
+        return {row[0]: _entry(row) for row in rows}
 
-        def read(connection: Connection) -> list[_Row]:
-            query = text(_ENTRIES + "WHERE c.job_id = :job")
-            return [
-                tuple(row) for job_id in job_ids for row in connection.execute(query, {"job": job_id}).all()
-            ]
-
-        return {row[0]: _entry(row) for row in await self.store.read(read)}
-
-    async def put_claims(self, claims: Sequence[OwnClaim]) -> set[str]:
+    @write_transaction
+    def put_claims(self, connection: Connection, claims: Sequence[OwnClaim]) -> set[str]:
         """Write claims of this owner; the jobs whose lease it does not hold at that epoch, of which nothing is
         written."""
+        lost = set()
+        for one in sorted(claims, key=lambda each: each.claim.job_id):
+            claim = one.claim
+            if not holds_lease(connection, claim.job_id, self.store.owner, one.epoch):
+                lost.add(claim.job_id)
+                continue
+            sql(
+                connection,
+                "INSERT INTO slot_claims (job_id, home, seq, seen, holds, ask, changed_ms) "
+                "VALUES (:job, :home, :seq, :seen, :holds, :ask, {clock}) "
+                "ON CONFLICT (job_id) DO UPDATE SET home = excluded.home, seq = excluded.seq, "
+                "seen = excluded.seen, holds = excluded.holds, ask = excluded.ask, "
+                "changed_ms = CASE WHEN :moved = 1 THEN excluded.changed_ms ELSE slot_claims.changed_ms END",
+                job=claim.job_id,
+                home=self.home,
+                seq=claim.seq,
+                seen=claim.seen,
+                holds=_ids.dump_json(frozenset(claim.holds)).decode(),
+                ask=_ask.dump_json(claim.ask).decode(),
+                moved=int(one.moved),
+            )
+        return lost
 
-        def put(connection: Connection) -> set[str]:
-            clock = CLOCK_MS[connection.dialect.name]
-            share = "FOR SHARE" if connection.dialect.name == "postgresql" else ""
-            lost = set()
-            for one in sorted(claims, key=lambda each: each.claim.job_id):
-                claim = one.claim
-                lease = connection.execute(
-                    text(
-                        "SELECT 1 FROM leases WHERE job_id = :job AND owner = :owner AND epoch = :epoch "
-                        + share
-                    ),
-                    {"job": claim.job_id, "owner": self.store.owner, "epoch": one.epoch},
-                ).first()
-                if lease is None:
-                    lost.add(claim.job_id)
-                    continue
-                connection.execute(
-                    text(
-                        "INSERT INTO slot_claims (job_id, home, seq, seen, holds, ask, changed_ms) "
-                        f"VALUES (:job, :home, :seq, :seen, :holds, :ask, {clock}) "
-                        "ON CONFLICT (job_id) DO UPDATE SET home = excluded.home, seq = excluded.seq, "
-                        "seen = excluded.seen, holds = excluded.holds, ask = excluded.ask, "
-                        "changed_ms = CASE WHEN :moved = 1 THEN excluded.changed_ms ELSE slot_claims.changed_ms END"
-                    ),
-                    {
-                        "job": claim.job_id,
-                        "home": self.home,
-                        "seq": claim.seq,
-                        "seen": claim.seen,
-                        "holds": _ids.dump_json(frozenset(claim.holds)).decode(),
-                        "ask": _ask.dump_json(claim.ask).decode(),
-                        "moved": int(one.moved),
-                    },
-                )
-            return lost
-
-        return await self.store.write(put)
-
-    async def become_arbiter(self, *, partial: bool = False) -> int | None:
-        """The epoch at which this owner becomes the arbiter; None if another one is. An owner that can read all
+    @write_transaction
+    def become_arbiter(self, connection: Connection, *, partial: bool = False) -> int | None:
+        """The epoch at which this owner is the arbiter now, of which nobody was; None if somebody is. Who can read all
         records comes before one who cannot (``partial``)."""
-
-        def take(connection: Connection) -> int | None:
-            clock = CLOCK_MS[connection.dialect.name]
-            row = connection.execute(
-                text(
-                    "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms, decisions, is_partial) "
-                    f"VALUES (:home, :owner, 1, {clock} + :ttl, 0, :partial) ON CONFLICT (home) DO UPDATE SET "
-                    "owner = excluded.owner, epoch = slot_arbiters.epoch + 1, expires_ms = excluded.expires_ms, "
-                    f"is_partial = excluded.is_partial WHERE slot_arbiters.expires_ms <= {clock} "
-                    "OR (slot_arbiters.is_partial = 1 AND :partial = 0) RETURNING epoch"
-                ),
-                {
-                    "home": self.home,
-                    "owner": self.store.owner,
-                    "ttl": self.store.lease_ttl_ms,
-                    "partial": int(partial),
-                },
-            ).first()
-            return None if row is None else int(row[0])
-
-        return await self.store.write(take)
+        epoch = sql(
+            connection,
+            "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms, decisions, is_partial) "
+            "VALUES (:home, :owner, 1, {clock} + :ttl, 0, :partial) ON CONFLICT (home) DO UPDATE SET "
+            "owner = excluded.owner, epoch = slot_arbiters.epoch + 1, expires_ms = excluded.expires_ms, "
+            "is_partial = excluded.is_partial WHERE slot_arbiters.expires_ms <= {clock} "
+            "OR (slot_arbiters.is_partial = 1 AND :partial = 0) RETURNING epoch",
+            home=self.home,
+            owner=self.store.owner,
+            ttl=self.store.lease_ttl_ms,
+            partial=int(partial),
+        ).scalar()
+        return None if epoch is None else int(epoch)
 
     async def tell_unreachable(self, epoch: int, cluster_unreachable: bool) -> None:
         """Write whether the arbiter of ``epoch`` can reach the cluster. Without effect if it is another."""
@@ -243,20 +205,25 @@ class SlotTable:
         """Let the others know whether the arbiter of ``epoch`` can read all records, as `tell_unreachable`."""
         await self._tell("is_partial", epoch, is_partial)
 
-    async def _tell(self, column: str, epoch: int, value: bool) -> None:
-        def tell(connection: Connection) -> None:
-            connection.execute(
-                text(
-                    f"UPDATE slot_arbiters SET {column} = :value "
-                    "WHERE home = :home AND owner = :owner AND epoch = :epoch"
-                ),
-                {"home": self.home, "owner": self.store.owner, "epoch": epoch, "value": int(value)},
-            )
+    @write_transaction
+    def _tell(self, connection: Connection, column: str, epoch: int, value: bool) -> None:
+        sql(
+            connection,
+            f"UPDATE slot_arbiters SET {column} = :value WHERE home = :home AND owner = :owner AND epoch = :epoch",
+            home=self.home,
+            owner=self.store.owner,
+            epoch=epoch,
+            value=int(value),
+        )
 
-        await self.store.write(tell)
-
-    async def put_grants(
-        self, arbiter: SlotArbiter, grants: Iterable[SlotGrant], *, drop: Sequence[str] = ()
+    @write_transaction
+    def put_grants(
+        self,
+        connection: Connection,
+        arbiter: SlotArbiter,
+        grants: Iterable[SlotGrant],
+        *,
+        drop: Sequence[str] = (),
     ) -> bool:
         """Write grants as ``arbiter``, as it was read with the records that they are based on, and forget jobs that
         have ended. It stays the arbiter for another lease time.
@@ -265,51 +232,48 @@ class SlotTable:
         whose answer was lost. Then they may give these slots to another job, and nothing is written.
         """
         rows = list(grants)
+        changes = bool(rows or drop)
+        if not _renewed(connection, self.home, arbiter, self.store.lease_ttl_ms, changes=changes):
+            return False
+        for grant in rows:
+            sql(
+                connection,
+                "INSERT INTO slot_grants (job_id, version, changed_ms, document) "
+                "SELECT c.job_id, :version, :changed, :document FROM slot_claims AS c "
+                "WHERE c.job_id = :job ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, "
+                "changed_ms = excluded.changed_ms, document = excluded.document",
+                job=grant.job_id,
+                version=grant.version,
+                changed=grant.changed_ms,
+                document=_grant.dump_json(grant).decode(),
+            )
+        for job_id in drop:
+            sql(connection, "DELETE FROM slot_grants WHERE job_id = :job", job=job_id)
+            sql(connection, "DELETE FROM slot_claims WHERE job_id = :job", job=job_id)
+        return True
 
-        def put(connection: Connection) -> bool:
-            changes = bool(rows or drop)
-            if not _renewed(connection, self.home, arbiter, self.store.lease_ttl_ms, changes=changes):
-                return False
-            for grant in rows:
-                connection.execute(
-                    text(
-                        "INSERT INTO slot_grants (job_id, version, changed_ms, document) "
-                        "SELECT c.job_id, :version, :changed, :document FROM slot_claims AS c "
-                        "WHERE c.job_id = :job ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, "
-                        "changed_ms = excluded.changed_ms, document = excluded.document"
-                    ),
-                    {
-                        "job": grant.job_id,
-                        "version": grant.version,
-                        "changed": grant.changed_ms,
-                        "document": _grant.dump_json(grant).decode(),
-                    },
-                )
-            for job_id in drop:
-                connection.execute(text("DELETE FROM slot_grants WHERE job_id = :job"), {"job": job_id})
-                connection.execute(text("DELETE FROM slot_claims WHERE job_id = :job"), {"job": job_id})
-            return True
 
-        return await self.store.write(put)
+def _arbiter(
+    now_ms: int, owner: str, epoch: int, expires_ms: int, is_blind: int, decisions: int, is_partial: int
+) -> SlotArbiter:
+    return SlotArbiter(
+        owner, int(epoch), int(expires_ms) <= now_ms, bool(is_blind), int(decisions), bool(is_partial)
+    )
 
 
 def _renewed(connection: Connection, home: str, arbiter: SlotArbiter, ttl_ms: int, *, changes: bool) -> bool:
     """Put off the end of the arbiter's lease; ``changes``: another decision is written. Its row is locked then, so
-    no other owner becomes the arbiter, or writes a decision, before the transaction has ended."""
-    clock = CLOCK_MS[connection.dialect.name]
-    done = connection.execute(
-        text(
-            f"UPDATE slot_arbiters SET expires_ms = {clock} + :ttl, decisions = decisions + :more "
-            "WHERE home = :home AND owner = :owner AND epoch = :epoch AND decisions = :decisions"
-        ),
-        {
-            "home": home,
-            "owner": arbiter.owner,
-            "epoch": arbiter.epoch,
-            "decisions": arbiter.decisions,
-            "ttl": ttl_ms,
-            "more": int(changes),
-        },
+    nobody else becomes the arbiter, or writes a decision, before the transaction has ended."""
+    done = sql(
+        connection,
+        "UPDATE slot_arbiters SET expires_ms = {clock} + :ttl, decisions = decisions + :more "
+        "WHERE home = :home AND owner = :owner AND epoch = :epoch AND decisions = :decisions",
+        home=home,
+        owner=arbiter.owner,
+        epoch=arbiter.epoch,
+        decisions=arbiter.decisions,
+        ttl=ttl_ms,
+        more=int(changes),
     )
     return done.rowcount == 1
 

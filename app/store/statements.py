@@ -16,6 +16,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
+from sqlalchemy import CursorResult, Table, Text, bindparam, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -65,8 +66,8 @@ def run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> in
     placeholder = "?" if connection.dialect.name == "sqlite" else "%s"
     touched = 0
     for part in chunks(rows):
-        text = statement.text(placeholder, len(part))
-        touched += execute(connection, text, tuple(chain.from_iterable(part)))[0]
+        prepared = statement.text(placeholder, len(part))
+        touched += execute(connection, prepared, tuple(chain.from_iterable(part)))[0]
     return touched
 
 
@@ -81,13 +82,13 @@ def fetch(connection: Connection, statement: Statement, rows: Sequence[Row], ext
     placeholder = "?" if connection.dialect.name == "sqlite" else "%s"
     found: list[Any] = []
     for part in chunks(rows):
-        text = statement.text(placeholder, len(part))
-        found.extend(execute(connection, text, (*extra, *chain.from_iterable(part)))[1])
+        prepared = statement.text(placeholder, len(part))
+        found.extend(execute(connection, prepared, (*extra, *chain.from_iterable(part)))[1])
     return found
 
 
-def execute(connection: Connection, text: str, parameters: Row = ()) -> tuple[int, list[Any]]:
-    """Run ``text`` in the transaction of ``connection``: how many rows it touched, and those that it found.
+def execute(connection: Connection, statement: str, parameters: Row = ()) -> tuple[int, list[Any]]:
+    """Run ``statement`` in the transaction of ``connection``: how many rows it touched, and those that it found.
 
     By a cursor of the database's own driver: what SQLAlchemy does around a text that is ready (contexts, events,
     results) takes longer than SQLite takes to run it. The errors are SQLAlchemy's nevertheless; but a connection that
@@ -101,29 +102,17 @@ def execute(connection: Connection, text: str, parameters: Row = ()) -> tuple[in
     assert driver is not None
     cursor: Any = driver.cursor()
     try:
-        cursor.execute(text, parameters)
+        cursor.execute(statement, parameters)
         # SQLite looks for most of the rows only when they are asked for, so this fails as much as the other.
         return cursor.rowcount, cursor.fetchall() if cursor.description else []
     except dialect.loaded_dbapi.Error as error:
         lost = dialect.is_disconnect(error, driver, cursor)
         base = dialect.loaded_dbapi.Error
         raise DBAPIError.instance(
-            text, parameters, error, base, connection_invalidated=lost, dialect=dialect
+            statement, parameters, error, base, connection_invalidated=lost, dialect=dialect
         ) from error
     finally:
         cursor.close()
-
-
-def _insert(table: str, columns: Sequence[str], conflict: str = "", values: str = "") -> Statement:
-    names = ", ".join(f'"{column}"' for column in columns)
-    row = values or f"({', '.join('?' * len(columns))})"
-    return Statement(f"INSERT INTO {table} ({names}) VALUES ", row, conflict, tuple(columns))
-
-
-def _upsert(table: str, key: Sequence[str], columns: Sequence[str], kept: Sequence[str] = ()) -> Statement:
-    """Insert, or update every column but the key and the ``kept`` ones."""
-    changed = ", ".join(f'"{c}" = excluded."{c}"' for c in columns if c not in key and c not in kept)
-    return _insert(table, columns, f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}")
 
 
 CLOCK_MS = {
@@ -132,10 +121,37 @@ CLOCK_MS = {
 }
 """The database's clock, in milliseconds: control planes on several machines agree on this one."""
 
-INSERT_JOB = _insert("jobs", tables.jobs.columns.keys())
-INSERT_STATE = _insert("job_states", tables.job_states.columns.keys())
+
+def sql(connection: Connection, statement: str, **values: Any) -> CursorResult[*tuple[Any, ...]]:
+    """Run a statement for which speed does not matter. ``{clock}`` in it is the database's clock, and ``:name`` one of
+    ``values``, which may be a list of texts after IN."""
+    prepared = text(statement.replace("{clock}", CLOCK_MS[connection.dialect.name]))
+    lists = [
+        bindparam(name, type_=Text, expanding=True) for name, one in values.items() if isinstance(one, list)
+    ]
+    return connection.execute(prepared.bindparams(*lists), values)
+
+
+def _insert(table: Table, conflict: str = "") -> Statement:
+    columns = tuple(table.columns.keys())
+    names = ", ".join(f'"{column}"' for column in columns)
+    row = f"({', '.join('?' * len(columns))})"
+    return Statement(f"INSERT INTO {table.name} ({names}) VALUES ", row, conflict, columns)
+
+
+def _upsert(table: Table) -> Statement:
+    """Insert, or update every column but those of the key."""
+    key, columns = table.primary_key.columns.keys(), table.columns.keys()
+    changed = ", ".join(f'"{column}" = excluded."{column}"' for column in columns if column not in key)
+    return _insert(table, f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}")
+
+
+INSERT_JOB = _insert(tables.jobs)
+INSERT_STATE = _insert(tables.job_states)
 INSERT_LEASE = {
-    dialect: _insert("leases", ("job_id", "owner", "epoch", "expires_ms"), values=f"(?, ?, ?, {clock} + ?)")
+    dialect: Statement(
+        "INSERT INTO leases (job_id, owner, epoch, expires_ms) VALUES ", f"(?, ?, ?, {clock} + ?)"
+    )
     for dialect, clock in CLOCK_MS.items()
 }
 
@@ -156,19 +172,18 @@ UPDATE_LAST_STATE = _update_state(", ended_ms = v.column7", ", CAST(? AS BIGINT)
 """Of a job that ends. Apart, because SQLite rewrites the entry of an index whose columns or condition an UPDATE names,
 even with the same values."""
 
-INSERT_REQUIREMENTS = _insert("requirements", tables.requirements.columns.keys())
-INSERT_SCALING_POLICY = _insert("scaling_policies", tables.scaling_policies.columns.keys())
+INSERT_REQUIREMENTS = _insert(tables.requirements)
+INSERT_SCALING_POLICY = _insert(tables.scaling_policies)
 # A key may be written without a state, whose token would tell that the unit is stored: after a commit whose outcome
 # is not known the same row is written again. Another answer under the same key touches no row.
 INSERT_IDEMPOTENCY = _insert(
-    "idempotency",
-    tables.idempotency.columns.keys(),
+    tables.idempotency,
     " ON CONFLICT (job_id, key) DO UPDATE SET created_ms = excluded.created_ms"
     " WHERE idempotency.request_hash = excluded.request_hash AND idempotency.version = excluded.version"
     " AND idempotency.changed = excluded.changed",
 )
-UPSERT_RESCALE = _upsert("rescales", ("job_id", "number"), tables.rescales.columns.keys())
-UPSERT_ATTEMPT = _upsert("attempts", ("job_id", "attempt"), tables.attempts.columns.keys())
+UPSERT_RESCALE = _upsert(tables.rescales)
+UPSERT_ATTEMPT = _upsert(tables.attempts)
 ACKNOWLEDGE = Statement(
     "UPDATE attempts SET acknowledged = v.column3 FROM (VALUES ",
     "(?, CAST(? AS BIGINT), CAST(? AS BIGINT))",
@@ -179,8 +194,8 @@ DESCRIBE_DRIVER = Statement(
     "(?, CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT))",
     ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
 )
-INSERT_ARTIFACT = _insert("artifacts", tables.artifacts.columns.keys())
-INSERT_LIVY_BATCH = _insert("livy_batches", ("job_id",))
+INSERT_ARTIFACT = _insert(tables.artifacts)
+INSERT_LIVY_BATCH = Statement("INSERT INTO livy_batches (job_id) VALUES ", "(?)")
 
 # FOR SHARE: until this transaction ends no owner can take over the lease; if one just did, this waits for
 # him and then sees his epoch. SQLite has one writer at a time, so the read alone is enough there.

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Engine, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.model.public_event import FORGOTTEN_JOB, PublicEventType
-from app.model.requirements import Requirements
-from app.model.rescale import RescaleRecord
-from app.model.scaling_policy import ScalingPolicy
 from app.model.status import TERMINAL_STATUSES
 from app.store import leases, queries, retention, schema, statements
 from app.store.engine import Database, create, parse_url, translate
 from app.store.errors import StateConflict, StoreError, StoreUnavailable
-from app.store.events import EventPage, insert_of_cluster, load_events, prune_events
+from app.store.events import insert_of_cluster, load_events, prune_old_events
 from app.store.leases import Lease
-from app.store.queries import JobSummary, RescalePage, RescaleSummary, StoredAnswer, StoredJob
+from app.store.queries import StoredJob
 from app.store.tables import job_states, jobs
 from app.store.writer import Writer
-from app.store.writes import AddEvents, Attempt, UnitOfWork
+from app.store.writes import AddEvents, UnitOfWork
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Async = Coroutine[Any, Any, T]
 
 READERS = 4
 COMMIT_DEADLINE_S = 10.0
@@ -41,7 +40,25 @@ LEASE_TTL_MS = 15_000
 PROBE_EVERY_S = 3.0
 _PROBE_WAIT_S = 1.0
 
-_ALL = RescalePage()
+
+def _read(function: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], Async[T]]:
+    """A method of `Store`: ``function`` in a transaction that reads."""
+
+    @functools.wraps(function)
+    async def method(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.read(function, *args, **kwargs)
+
+    return method
+
+
+def _write(function: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], Async[T]]:
+    """A method of `Store`: ``function`` in a transaction of the writer."""
+
+    @functools.wraps(function)
+    async def method(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.write(function, *args, **kwargs)
+
+    return method
 
 
 class Store:
@@ -198,77 +215,12 @@ class Store:
 
         return await self.write(delete)
 
-    async def prune(
-        self,
-        job_id: str,
-        *,
-        keep: int | None = None,
-        older_than_ms: int | None = None,
-        limit: int | None = None,
-    ) -> int:
-        """Remove old rescale records; an open one and all-time totals stay. Returns the number removed.
-
-        ``keep``: the most of the newest numbers that remain. ``older_than_ms``: those that ended before this time go.
-        ``limit``: the most that are removed in this transaction, the oldest first.
-        """
-        return await self.write(retention.prune, job_id, keep, older_than_ms, limit)
-
-    async def prune_idempotency_keys(
-        self, job_id: str, *, older_than_ms: int, limit: int | None = None
-    ) -> int:
-        """Remove idempotency keys made before ``older_than_ms``; at most ``limit`` in this transaction."""
-        return await self.write(retention.prune_idempotency_keys, job_id, older_than_ms, limit)
-
-    async def oldest_idempotency_key_ms(self, job_id: str, *, most: int) -> int | None:
-        """When the oldest of the newest ``most`` idempotency keys was made; None if there are fewer."""
-        return await self.read(retention.oldest_idempotency_key_ms, job_id, most)
-
-    async def prune_versions(
-        self, job_id: str, *, keep: int, older_than_ms: int, most: int, limit: int | None = None
-    ) -> int:
-        """Remove versions of the requirements beyond the newest ``most``, and those made before ``older_than_ms`` that
-        are not among the newest ``keep``. The newest one stays. ``limit``: the most removed in this transaction.
-        """
-        return await self.write(retention.prune_versions, job_id, keep, older_than_ms, most, limit)
-
-    async def age_clock(self) -> int | None:
-        """The stored time of the age clock; None before it was stored."""
-        return await self.read(retention.read_age_clock)
-
-    async def advance_age_clock(self, reached_ms: int) -> None:
-        await self.write(retention.advance_age_clock, reached_ms)
-
-    async def events(
-        self,
-        after: int,
-        limit: int,
-        *,
-        job_id: str | None = None,
-        types: Collection[PublicEventType] | None = None,
-        chars: int | None = None,
-    ) -> EventPage:
-        """Up to ``limit`` events behind number ``after``, in order, up to about ``chars`` characters: of one job if
-        named, of these types if given. A forgotten job has one event: that it was."""
-        return await self.read(load_events, after, limit, job_id, types, chars)
-
-    async def prune_events(self, *, older_than_ms: int, most: int, limit: int) -> int:
-        """Remove events beyond the newest ``most`` and older ones, at most ``limit``. Returns the number removed."""
-        return await self.write(prune_events, older_than_ms, most, limit)
-
-    async def prune_attempts(self, job_id: str, *, keep: int, limit: int | None = None) -> int:
-        """Remove dead attempts that are not among the newest ``keep`` of the job. Returns the number removed."""
-        return await self.write(retention.prune_attempts, job_id, keep, limit)
-
-    async def dead_attempts(self, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """By job: its oldest stored attempt, and its newest one of which nothing lives. Others are left out."""
-        return await self.read(retention.dead_attempts, list(job_ids))
-
-    async def prunable(self, keep: Mapping[str, int], *, older_than_ms: int, most: int) -> list[str]:
-        """Those of the jobs from which `prune`, `prune_idempotency_keys` or `prune_versions` would remove something.
-
-        ``keep`` is by job; ``most``: how many keys and versions each may have.
-        """
-        return await self.read(retention.prunable, keep, older_than_ms, most)
+    prune = _write(retention.prune)
+    prune_idempotency_keys = _write(retention.prune_idempotency_keys)
+    prune_versions = _write(retention.prune_versions)
+    prune_attempts = _write(retention.prune_attempts)
+    prune_events = _write(prune_old_events)
+    advance_age_clock = _write(retention.advance_age_clock)
 
     # Ownership
 
@@ -316,10 +268,6 @@ class Store:
 
     # Reads
 
-    async def job_ids(self) -> set[str]:
-        """The ids of the jobs of all owners."""
-        return await self.read(queries.job_ids)
-
     async def load_live_jobs(self) -> list[StoredJob]:
         """Every job that has not ended, oldest first, with all that is needed to go on with it."""
         return await self.read(queries.load_jobs, None)
@@ -332,51 +280,22 @@ class Store:
         found = await self.load_jobs([job_id])
         return found[0] if found else None
 
-    async def list_jobs(
-        self, *, limit: int | None = None, after: tuple[int, str] | None = None, ended: bool | None = None
-    ) -> list[JobSummary]:
-        """Jobs newest first. ``after``: submission time and id of the last one of the page before.
-
-        ``ended``: only jobs that have (not) ended.
-        """
-        return await self.read(queries.list_jobs, limit=limit, after=after, ended=ended)
-
-    async def attempts(self, job_id: str) -> list[Attempt]:
-        """All attempts of a job, oldest first."""
-        return await self.read(queries.load_attempts, job_id)
-
-    async def requirements(self, job_id: str, limit: int | None = None) -> list[Requirements]:
-        """The versions of a job's requirements, newest first."""
-        return await self.read(queries.load_requirements, job_id, limit)
-
-    async def scaling_policies(
-        self, job_id: str, limit: int | None = None, after: int | None = None
-    ) -> list[ScalingPolicy]:
-        """What was set as the scaling policy of a job, newest first."""
-        return await self.read(queries.load_scaling_policies, job_id, limit, after)
-
-    async def answer(self, job_id: str, key: str) -> StoredAnswer | None:
-        """The answer that was given to the request with this Idempotency-Key; None if there was none."""
-        return await self.read(queries.load_answer, job_id, key)
-
-    async def artifacts(self, job_id: str, version: int = 1) -> dict[str, bytes]:
-        """The files of a version of a job by name."""
-        return await self.read(queries.load_artifacts, job_id, version)
-
-    async def artifact_digests(self, job_id: str, version: int = 1) -> dict[str, str]:
-        """The SHA-256 of the files of a version of a job, in hexadecimal digits, by name."""
-        return await self.read(queries.load_artifact_digests, job_id, version)
-
-    async def rescales(self, job_id: str, page: RescalePage = _ALL) -> list[RescaleRecord]:
-        """Rescale records newest first, an open one included."""
-        return await self.read(queries.load_rescales, job_id, page)
-
-    async def rescale(self, job_id: str, uuid: str) -> RescaleRecord | None:
-        return await self.read(queries.load_rescale, job_id, uuid)
-
-    async def rescale_summary(self, job_id: str) -> RescaleSummary:
-        """How many rescales ended how and how long they took: ever, and among those that are retained."""
-        return await self.read(queries.summarize_rescales, job_id)
+    job_ids = _read(queries.job_ids)
+    list_jobs = _read(queries.list_jobs)
+    attempts = _read(queries.load_attempts)
+    requirements = _read(queries.load_requirements)
+    scaling_policies = _read(queries.load_scaling_policies)
+    answer = _read(queries.load_answer)
+    artifacts = _read(queries.load_artifacts)
+    artifact_digests = _read(queries.load_artifact_digests)
+    rescales = _read(queries.load_rescales)
+    rescale = _read(queries.load_rescale)
+    rescale_summary = _read(queries.summarize_rescales)
+    events = _read(load_events)
+    prunable = _read(retention.prunable)
+    oldest_idempotency_key_ms = _read(retention.oldest_idempotency_key_ms)
+    dead_attempts = _read(retention.dead_attempts)
+    age_clock = _read(retention.read_age_clock)
 
     async def ping(self) -> None:
         """Whether the database can be read: raises `StoreUnavailable` if not."""
@@ -409,11 +328,7 @@ class Store:
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run ``function`` in a transaction of the writer, in its turn."""
-
-        def call(connection: Connection) -> T:
-            return function(connection, *args, **kwargs)
-
-        result: T = await self._writer.submit(call=call)
+        result: T = await self._writer.submit(call=lambda connection: function(connection, *args, **kwargs))
         return result
 
     async def read(
@@ -435,3 +350,35 @@ class Store:
         except RuntimeError as error:
             raise StoreUnavailable("The store is closed.") from error
         return await reading
+
+
+class _OfStore(Protocol):
+    @property
+    def store(self) -> Store: ...
+
+
+S = TypeVar("S", bound=_OfStore)
+
+
+def read_transaction(
+    method: Callable[Concatenate[S, Connection, P], T],
+) -> Callable[Concatenate[S, P], Async[T]]:
+    """``method``, called with the connection of a transaction of ``self.store`` that reads."""
+
+    @functools.wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.store.read(lambda connection: method(self, connection, *args, **kwargs))
+
+    return call
+
+
+def write_transaction(
+    method: Callable[Concatenate[S, Connection, P], T],
+) -> Callable[Concatenate[S, P], Async[T]]:
+    """``method``, called with the connection of a transaction of ``self.store`` that writes."""
+
+    @functools.wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.store.write(lambda connection: method(self, connection, *args, **kwargs))
+
+    return call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from app.model.public_event import PublicEvent, PublicEventType
@@ -10,7 +9,8 @@ from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
 from app.store.errors import LeaseLost
 from app.store.events import event_row, insert_events
-from app.store.leases import Lease
+from app.store.leases import Lease, holds_lease
+from app.store.statements import sql
 
 
 def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, message: str) -> None:
@@ -19,13 +19,10 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
     Raises:
         LeaseLost: another control plane owns the job; nothing is written.
     """
-    share = "FOR SHARE" if connection.dialect.name == "postgresql" else ""
-    who = {"job": lease.job_id, "owner": lease.owner, "epoch": lease.epoch}
-    held = text(f"SELECT 1 FROM leases WHERE job_id = :job AND owner = :owner AND epoch = :epoch {share}")
-    if connection.execute(held, who).first() is None:
+    if not holds_lease(connection, lease.job_id, lease.owner, lease.epoch):
         raise LeaseLost(lease.job_id, lease.owner, lease.epoch)
-    known = text("SELECT status FROM job_states WHERE job_id = :job AND ended_ms IS NULL")
-    status = connection.execute(known, who).scalar()
+    known = "SELECT status FROM job_states WHERE job_id = :job AND ended_ms IS NULL"
+    status = sql(connection, known, job=lease.job_id).scalar()
     reason = TerminatedReason.JOB_CANCELED
     values = {
         "job": lease.job_id,
@@ -44,7 +41,7 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
         "UPDATE job_states SET status = :status, ended_ms = :now, seq = seq + 1, unit_token = :token "
         "WHERE job_id = :job AND ended_ms IS NULL",
     ):
-        connection.execute(text(statement), values)
+        sql(connection, statement, **values)
     if status is not None:
         fields = {"status": str(JobStatus.CANCELED), "previousStatus": str(status), "cause": message}
         event = PublicEvent(PublicEventType.STATUS, ended_ms, fields)

@@ -17,9 +17,9 @@ from app.api.app import create_app
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.settings import Settings
-from app.store import Store
 from app.store.leases import full_name
 from app.store.members import Member, Members
+from app.store.store import Store
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
 from tests.unit.worker.fakes import FakeHost, Rig

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from app.store import AddIdempotencyKey, LeaseLost, Store, StoreUnavailable, UnitOfWork
+from app.store.errors import LeaseLost, StoreUnavailable
+from app.store.store import Store
+from app.store.writes import AddIdempotencyKey, UnitOfWork
 from app.worker.views import RequirementsUpdate, Unavailable
 from tests.unit.worker.fakes import FakeHost, Rig
 

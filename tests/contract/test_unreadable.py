@@ -15,7 +15,7 @@ from sqlalchemy import text
 from app.api.app import create_app
 from app.api.info import ServerInfo
 from app.settings import Settings
-from app.store import Store
+from app.store.store import Store
 from app.worker.ownership import leases as ownership
 from app.worker.ownership import unreadable
 from app.worker.views import RequirementsUpdate

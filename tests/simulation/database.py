@@ -18,9 +18,9 @@ from pathlib import Path
 
 from sqlalchemy import event, text
 
-from app.store import Store
 from app.store.engine import create, parse_url
 from app.store.leases import full_name
+from app.store.store import Store
 from app.store.writer import Writer
 
 LEASE_TTL_MS = 15_000

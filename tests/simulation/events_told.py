@@ -10,7 +10,7 @@ from typing import Any
 from app.model.jobgraph import JobType
 from app.model.public_event import PublicEvent, PublicEventType
 from app.scheduler.adaptive.state import JobState
-from app.store import Store
+from app.store.store import Store
 from app.worker.job import persistence
 from tests.simulation.planted_batch_bugs import instead
 from tests.simulation.rules import bounds_now, most_slots, parallelism

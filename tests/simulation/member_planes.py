@@ -11,7 +11,8 @@ from typing import Any
 from app.cluster.ports import Offer
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.slot_ledger import SlotGrant
-from app.store import SaveState, Store, UnitOfWork
+from app.store.store import Store
+from app.store.writes import SaveState, UnitOfWork
 from app.store.members import Member, Members, task_manager_of
 from app.store.slot_table import SlotArbiter, SlotTable
 from app.store.writer import Writer

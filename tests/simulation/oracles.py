@@ -12,7 +12,8 @@ from app.model.protocol import Report
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.state import Executing, Finished, JobState
-from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
+from app.store.store import Store
+from app.store.writes import AddRequirements, CreateJob, PutRescale, SaveState, UnitOfWork
 from app.worker.views import RequirementsResult
 from tests.simulation import events_told, versions
 from tests.simulation.batch_oracles import check_end, check_progress

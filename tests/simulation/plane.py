@@ -18,8 +18,10 @@ from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
 from app.model.environment import Looked, Runtime
 from app.model.ids import derive_id
 from app.scheduler.adaptive.effects import Effect
-from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitOfWork
+from app.store.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from app.store.store import Store
 from app.store.writer import Writer
+from app.store.writes import UnitOfWork
 from app.worker.control_plane import ControlPlane
 from app.worker.job.job import Job
 from app.worker.job.places import JobPlaces

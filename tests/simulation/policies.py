@@ -12,7 +12,7 @@ from app.model.jobgraph import JobGraph, JobType
 from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.state import JobState
-from app.store import Store
+from app.store.store import Store
 from app.worker.requests.scaling_policies import ScalingPolicyUpdate
 from tests.simulation import versions
 from tests.simulation.jobs import MOST_SLOTS_NEEDED

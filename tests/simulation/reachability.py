@@ -17,7 +17,7 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect, ReleaseSlots
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import Finished, JobState
-from app.store import UnitOfWork
+from app.store.writes import UnitOfWork
 from app.worker.slots.broker import OwnBroker
 from tests.simulation.planted_batch_bugs import instead
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest_asyncio
 
-from app.store import Store
+from app.store.store import Store
 
 Opener = Callable[..., Awaitable[Store]]
 

@@ -21,7 +21,7 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Rescaling, Timeline, Timer
-from app.store import (
+from app.store.writes import (
     FIRST_EPOCH,
     AddRequirements,
     Attempt,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from app.store import Store
+from app.store.store import Store
 from app.store.members import Member, Members
 from tests.unit.store.test_store_events import all_of
 

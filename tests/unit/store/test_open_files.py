@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from app.store import OutcomeUnknown, Store, StoreUnavailable
+from app.store.errors import OutcomeUnknown, StoreUnavailable
+from app.store.store import Store
 from tests.unit.store import samples
 
 pytestmark = pytest.mark.asyncio

@@ -18,10 +18,10 @@ from app.model.slot_share import SlotShare
 from app.scheduler.arbiter import Allotment, Why
 from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
-from app.store import Store
 from app.store.leases import full_name
 from app.store.members import Member, Members
 from app.store.slot_table import OwnClaim, SlotArbiter, SlotTable
+from app.store.store import Store
 from tests.unit.store.conftest import Opener
 from tests.unit.store.samples import creation, finish
 

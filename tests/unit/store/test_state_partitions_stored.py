@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from app.model.state_partitions import numbers_of, with_partitions
 from app.scheduler.adaptive.state import Repartition, RepartitionRefused
 from app.store import codec
+from app.store.rows import REQUIREMENTS
 from tests.unit.scheduler.test_state_repartition import AGG, begun, partitions, running
 
 
@@ -37,6 +39,8 @@ def test_initial_bounds_stay_within_fewer_partitions() -> None:
 
 
 def test_numbers_of_requirements() -> None:
-    assert codec.dump_numbers(()) is None
-    assert codec.load_numbers(None) == ()
-    assert codec.load_numbers(codec.dump_numbers(((AGG, 6),))) == ((AGG, 6),)
+    declared = running().state.requirements
+    for numbers in ((), ((AGG, 6),)):
+        row = REQUIREMENTS.row("job", replace(declared, state_partitions=numbers), created_ms=1)
+        assert (row["state_partitions"] is None) == (numbers == ())
+        assert REQUIREMENTS.value(SimpleNamespace(**row)).state_partitions == numbers  # type: ignore[arg-type]

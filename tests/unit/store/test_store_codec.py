@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from app.model.options import JobOptions
 from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase, Timeline
-from app.store import CodecError, codec
+from app.store import codec
+from app.store.codec import CodecError
 from tests.unit.store import samples
 
 timelines = st.builds(Timeline, closed=st.just(()))

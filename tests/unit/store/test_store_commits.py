@@ -14,29 +14,29 @@ import pytest
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason
 from app.model.status import JobStatus
-from app.store import (
+from app.store import livy, statements
+from app.store.errors import (
+    ConstraintViolated,
+    JobExists,
+    LeaseLost,
+    StateConflict,
+    StoreError,
+    StoreUnavailable,
+)
+from app.store.store import Store
+from app.store.tables import AttemptEnding, AttemptState
+from app.store.writes import (
     AcknowledgeReports,
     AddArtifact,
     AddIdempotencyKey,
+    AddLivyBatch,
     AddRequirements,
-    AttemptEnding,
-    AttemptState,
-    ConstraintViolated,
     DescribeDriver,
-    JobExists,
-    LeaseLost,
     PutAttempt,
     PutRescale,
     SaveState,
-    StateConflict,
-    Store,
-    StoreError,
-    StoreUnavailable,
     UnitOfWork,
-    livy,
-    statements,
 )
-from app.store.writes import AddLivyBatch
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 

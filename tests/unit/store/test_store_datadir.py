@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from app.store import DataDirectory, DataDirectoryInUse, StoreUnavailable
+from app.store.datadir import DataDirectory
+from app.store.errors import DataDirectoryInUse, StoreUnavailable
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys
 from pathlib import Path
-from app.store import DataDirectory
+from app.store.datadir import DataDirectory
 claim = DataDirectory.claim(Path(sys.argv[1]))
 print("claimed", flush=True)
 sys.stdin.read()

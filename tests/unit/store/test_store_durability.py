@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from app.store import LeaseHeld, LeaseLost, Store
-from app.store.errors import StoreUnavailable
+from app.store.errors import LeaseLost, StoreUnavailable
+from app.store.leases import LeaseHeld
+from app.store.store import Store
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -27,7 +28,8 @@ ACKNOWLEDGED_BEFORE_KILL = 60
 # Commits for all jobs at the same time, and says on stdout what was acknowledged: "<job> <state number>".
 CHILD = """
 import asyncio, os, sys
-from app.store import Store, StoreUnavailable
+from app.store.errors import StoreUnavailable
+from app.store.store import Store
 from tests.unit.store import samples
 
 async def main(url, owner, jobs):

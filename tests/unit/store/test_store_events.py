@@ -15,7 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.model.public_event import PublicEvent, PublicEventType, StoredEvent
 from app.model.rescale import TerminatedReason
-from app.store import PutRescale, StateConflict, Store, StoreError, StoreUnavailable
+from app.store.errors import StateConflict, StoreError, StoreUnavailable
+from app.store.store import Store
+from app.store.writes import PutRescale
 from app.store import engine as engine_module
 from app.store import events as store_events
 from app.store import writer as writer_module

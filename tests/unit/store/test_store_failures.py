@@ -14,19 +14,13 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.model.rescale import TerminatedReason
-from app.store import (
-    AddArtifact,
-    AddIdempotencyKey,
-    ConstraintViolated,
-    OutcomeUnknown,
-    Store,
-    StoreUnavailable,
-    UnitOfWork,
-    statements,
-)
 from app.store import engine as store_engine
+from app.store import statements
 from app.store import store as store_module
 from app.store.engine import create, parse_url
+from app.store.errors import ConstraintViolated, OutcomeUnknown, StoreUnavailable
+from app.store.store import Store
+from app.store.writes import AddArtifact, AddIdempotencyKey, UnitOfWork
 from tests.databases import PostgresServer
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
@@ -286,7 +280,7 @@ async def test_in_doubt_or_not_an_owner_that_was_replaced_writes_nothing_more(
     mortal_server: PostgresServer, postgresql_url: str
 ) -> None:
     """The unit was not durable, and meanwhile another control plane has the job: the fence decides."""
-    from app.store import LeaseLost
+    from app.store.errors import LeaseLost
 
     async with opened(postgresql_url, SHORT_S) as first:
         first._writer.lease_ttl_ms = -1

@@ -14,24 +14,27 @@ from app.model.options import JobOptions
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import TerminatedReason
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
-from app.store import (
+from app.store.errors import LeaseLost, StoreError
+from app.store.leases import LeaseHeld
+from app.store.statements import CLOCK_MS
+from app.store.store import Store
+from app.store.tables import metadata
+from app.store.writes import (
     AcknowledgeReports,
     AddArtifact,
+    AddEvents,
     AddIdempotencyKey,
+    AddLivyBatch,
+    AddScalingPolicy,
+    AddVersion,
     CreateJob,
     DescribeDriver,
-    LeaseHeld,
-    LeaseLost,
     PutAttempt,
     PutRescale,
-    Store,
-    StoreError,
+    SetVersion,
     UnitOfWork,
     Write,
 )
-from app.store.statements import CLOCK_MS
-from app.store.tables import metadata
-from app.store.writes import AddEvents, AddLivyBatch, AddScalingPolicy, AddVersion, SetVersion
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 

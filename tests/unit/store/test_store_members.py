@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from app.store import Store
 from app.store.datadir import DataDirectory
 from app.store.errors import DataDirectoryInUse, StoreError
 from app.store.leases import full_name
 from app.store.members import Member, Members
 from app.store.seats import Seat, is_dead, this_place
+from app.store.store import Store
 
 HOME = "here"
 

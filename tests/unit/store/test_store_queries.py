@@ -8,17 +8,10 @@ import pytest
 
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
-from app.store import (
-    AddIdempotencyKey,
-    AddScalingPolicy,
-    DurationTotals,
-    PutRescale,
-    RescalePage,
-    StateConflict,
-    Store,
-    StoreUnavailable,
-    UnitOfWork,
-)
+from app.store.errors import StateConflict, StoreUnavailable
+from app.store.queries import DurationTotals, RescalePage
+from app.store.store import Store
+from app.store.writes import AddIdempotencyKey, AddScalingPolicy, PutRescale, UnitOfWork
 from tests.unit.store import samples
 
 pytestmark = pytest.mark.asyncio

@@ -16,9 +16,11 @@ from sqlalchemy import CheckConstraint, Engine, inspect, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from app.store import SchemaError, Store, StoreError, StoreUnavailable, schema
+from app.store import schema
 from app.store.__main__ import main as run_alembic
 from app.store.engine import create, parse_url
+from app.store.errors import SchemaError, StoreError, StoreUnavailable
+from app.store.store import Store
 from app.store.tables import metadata
 from tests.databases import PostgresServer
 

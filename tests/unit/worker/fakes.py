@@ -16,7 +16,9 @@ from app.model.environment import MODULES, Looked, Runtime
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
-from app.store import Store, StoreError, UnitOfWork
+from app.store.errors import StoreError
+from app.store.store import Store
+from app.store.writes import UnitOfWork
 from app.worker.control_plane import ControlPlane
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.unreadable import JobUnreadable

@@ -15,8 +15,8 @@ from app.model.jobgraph import InPlace
 from app.model.plan import Slot
 from app.model.rescale import TerminalState, TriggerCause
 from app.scheduler.adaptive.events import SlotsChanged
-from app.store import OutcomeUnknown, StoreUnavailable
-from app.store import StateConflict as StoreConflict
+from app.store.errors import OutcomeUnknown, StoreUnavailable
+from app.store.errors import StateConflict as StoreConflict
 from app.worker.job.attempt_record import write_outcome
 from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
 from tests.unit.worker.fakes import Rig, graph, rig_on

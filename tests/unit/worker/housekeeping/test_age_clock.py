@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.store import Store
+from app.store.store import Store
 from app.worker.housekeeping.age_clock import AgeClock
 from tests.unit.store import samples
 from tests.unit.worker.housekeeping.test_housekeeping import DAY_MS, JOB, fill, housekeeper, numbers, view

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from app.model.status import JobStatus
-from app.store import AddIdempotencyKey, Store, StoreUnavailable, UnitOfWork
+from app.store.errors import StoreUnavailable
+from app.store.store import Store
+from app.store.writes import AddIdempotencyKey, UnitOfWork
 from app.worker.housekeeping import housekeeping
 from app.worker.housekeeping.housekeeping import EVERY_S, FIRST_AFTER_S, RETRY_AFTER_S, Housekeeper
 from app.worker.views import JobView

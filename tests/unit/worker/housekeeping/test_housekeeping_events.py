@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.store import StoreUnavailable
+from app.store.errors import StoreUnavailable
 from tests.unit.worker.housekeeping.test_housekeeping import JOB, fill, keeper_on
 
 

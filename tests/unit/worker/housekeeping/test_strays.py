@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from app.store import OutcomeUnknown, Store, StoreUnavailable, schema
-from app.store.errors import JobsUnknown
+from app.store import schema
+from app.store.errors import JobsUnknown, OutcomeUnknown, StoreUnavailable
+from app.store.store import Store
 from app.worker.housekeeping.strays import UNTOUCHED_S, Strays, open_store
 from app.worker.ownership.membership import Membership
 from app.worker.requests import submission

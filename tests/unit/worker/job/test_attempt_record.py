@@ -9,7 +9,7 @@ import pytest
 
 from app.cluster.ports import DriverRef
 from app.model.protocol import Registration
-from app.store import PutAttempt, UnitOfWork
+from app.store.writes import PutAttempt, UnitOfWork
 from app.worker.job.attempt_record import AttemptRecord
 from tests.unit.worker.fakes import rig_on
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.store import OutcomeUnknown, StoreUnavailable
+from app.store.errors import OutcomeUnknown, StoreUnavailable
 from app.worker.job import attempts
 from app.worker.job import files as job_files
 from app.worker.requests import submission

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store import PutAttempt, SaveState, UnitOfWork
+from app.store.writes import PutAttempt, SaveState, UnitOfWork
 from app.worker.ownership.leases import Ownership
 from app.worker.views import Fenced, RequirementsUpdate, Unavailable
 from tests.unit.worker.fakes import Rig, graph, rig_on

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.model.rescale import TerminatedReason
-from app.store import Store
+from app.store.store import Store
 from app.worker.job import stored_jobs
 from app.worker.job.implied import implied_effects
 from app.worker.job.job import Job

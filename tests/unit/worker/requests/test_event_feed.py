@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import Connection
 
 from app.model.public_event import PublicEvent, PublicEventType
-from app.store import Store, StoreUnavailable
+from app.store.errors import StoreUnavailable
+from app.store.store import Store
 from app.store.tables import events
 from app.store.writes import AddEvents, UnitOfWork
 from app.worker.requests import event_feed

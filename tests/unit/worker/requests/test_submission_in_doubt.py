@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.store import OutcomeUnknown, StoreUnavailable, UnitOfWork
-from app.store.errors import JobExists, LeaseLost, StoreError
+from app.store.errors import JobExists, LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
+from app.store.writes import UnitOfWork
 from app.worker.ownership.leases import Ownership
 from app.worker.requests import submission
 from app.worker.views import InDoubt, Unavailable

@@ -12,8 +12,8 @@ from app.model.plan import Slot
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.slot_ledger import Entry
-from app.store import Store
 from app.store.slot_table import SlotTable
+from app.store.store import Store
 from app.worker.slots.shared_broker import SharedBroker
 from tests.unit.store.samples import job_id, state
 

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, text
 from app.cluster.ports import Offer
 from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask
-from app.store import Store
 from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, SlotTable
+from app.store.store import Store
 from app.worker.slots import arbitration as slot_arbitration
 from app.worker.slots import shared_broker
 from tests.unit.store.samples import creation

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from app.cluster.ports import Offer
-from app.store import Store
 from app.store.slot_table import OwnClaim, SlotTable
+from app.store.store import Store
 from tests.unit.store.samples import creation
 from tests.unit.worker.slots.broker_rig import FIRST, HOME, FakeJob, Rig, names
 

@@ -12,7 +12,7 @@ from app.cluster.slot_pool import SlotPool
 from app.model import ids
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
-from app.store import StoreUnavailable
+from app.store.errors import StoreUnavailable
 from app.worker.slots.broker import OwnBroker
 from app.worker.views import RequirementsUpdate
 from tests.unit.scheduler.driving import Job, slots

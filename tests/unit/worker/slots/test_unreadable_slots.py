@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import text
 
-from app.store import Store
 from app.store.slot_table import SlotTable
+from app.store.store import Store
 from tests.unit.store.samples import creation
 from tests.unit.worker.slots.test_shared_broker import FIRST, HOME, SECOND, FakeJob, Rig, names
 
