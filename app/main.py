@@ -45,8 +45,7 @@ from app.worker.control_plane import ControlPlane
 from app.worker.housekeeping.directories import DirectoryRefused, driver_user, prepare
 from app.worker.housekeeping.housekeeping import Housekeeper
 from app.worker.housekeeping.strays import Strays, open_store
-from app.worker.job.placement import place_of
-from app.worker.job.places import JobPlaces
+from app.worker.job.places import JobPlaces, place_of
 from app.worker.ownership.addresses import write_server_address
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.membership import Membership, PlaceTaken
@@ -313,7 +312,7 @@ def _housekeeper(
     strays = Strays(store, places.jobs_dir)
 
     async def drop_strays() -> int:
-        return await control_plane.drop_plannings() + await strays.drop()
+        return await control_plane.planner.drop_strays() + await strays.drop()
 
     return Housekeeper(
         store,

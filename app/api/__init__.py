@@ -1,3 +1,1 @@
-"""The REST API: Flink's paths, Slotwise's own paths, and the driver protocol. It uses only the facade of the
-control plane.
-"""
+"""The REST API: Flink's paths, Slotwise's own paths, and the driver protocol."""

@@ -25,7 +25,7 @@ from app.api.record_cache import AnswerCache, Rendered
 from app.api.routers import ROUTERS
 from app.api.routes import Routes
 from app.worker.clock import Clock, SystemClock
-from app.worker.facade import ControlPlaneFacade
+from app.worker.control_plane import ControlPlane
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.views import ControlPlaneError
 
@@ -62,7 +62,7 @@ class SlotwiseApi(FastAPI):
 
 
 def create_app(
-    control_plane: ControlPlaneFacade,
+    control_plane: ControlPlane,
     *,
     info: ServerInfo,
     tokens: Tokens | None = None,

@@ -16,15 +16,15 @@ from app.api.parameters import IdempotencyKey, IfMatch, JobId, Reason
 from app.model.sentences import shown
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
-from app.worker.facade import ControlPlaneFacade
+from app.worker.control_plane import ControlPlane
 from app.worker.views import JobView, StaleVersion
 
 _ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
 _VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")
 
 
-async def _control_plane(request: Request) -> ControlPlaneFacade:
-    plane: ControlPlaneFacade = request.app.state.control_plane
+async def _control_plane(request: Request) -> ControlPlane:
+    plane: ControlPlane = request.app.state.control_plane
     return plane
 
 
@@ -110,7 +110,7 @@ async def _still_allowed(request: Request) -> Callable[[], bool]:
     return lambda: tokens is None or tokens.authenticate(headers) is not None
 
 
-def status_of(plane: ControlPlaneFacade, job_id: str) -> JobStatus:
+def status_of(plane: ControlPlane, job_id: str) -> JobStatus:
     """The status of a job, which stands beside what of it may not be readable."""
     known = {job.job_id: job.status for job in plane.unreadable_jobs()}
     return known.get(job_id) or plane.job(job_id).status
@@ -120,7 +120,7 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-Plane = Annotated[ControlPlaneFacade, Depends(_control_plane)]
+Plane = Annotated[ControlPlane, Depends(_control_plane)]
 Info = Annotated[ServerInfo, Depends(_info)]
 Now = Annotated[int, Depends(_now_ms)]
 """Epoch milliseconds."""

@@ -1,18 +1,19 @@
-"""The control plane: all jobs of this process, and the facade that the API calls."""
+"""The control plane: all jobs of this process, as the API sees them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from app.cluster.ports import DriverHost, Offer
 from app.cluster.slot_pool import HOLDING_MS
-from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Acknowledgement, Orders, Registration, Report
+from app.model.requirements import Bounds, OnTimeout
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
+from app.model.state_partitions import Numbers
 from app.scheduler.adaptive.events import CancelRequested
 from app.scheduler.adaptive.state import JobState, Stop
 from app.scheduler.step import status_of
@@ -22,7 +23,7 @@ from app.store.queries import RescalePage
 from app.store.store import Store
 from app.worker.clock import Clock
 from app.worker.housekeeping.forgetting import Forgetter
-from app.worker.job.idempotency import IdempotencyKey, first_answer, identity_of
+from app.worker.job.idempotency import first_answer, identity_of
 from app.worker.job.job import Job
 from app.worker.job.mailbox import RequestDecision
 from app.worker.job.orders import await_orders
@@ -32,36 +33,34 @@ from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.ownership.unreadable import UnreadableJob, newest_first
 from app.worker.ownership.unreadable_end import UnreadableEnder
+from app.worker.requests.declared import (
+    ScalingPolicyUpdate,
+    SlotShareUpdate,
+    decide_policy,
+    decide_share,
+    refuse_ended,
+    refuse_stale,
+    with_policy,
+)
+from app.worker.requests.dry_run import dry_run
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.executor_logs import ExecutorLogs
-from app.worker.requests.insight import dry_run_now, explanation, supply_of
+from app.worker.requests.explanation import explanation
 from app.worker.requests.livy import LivyBatches
 from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.requests.replacing import Replacing
 from app.worker.requests.requirements import (
+    RescaleCancellation,
     deadline_of,
+    decide_cancellation,
     decide_update,
     not_there_yet,
-    refuse_stale,
-    request_hash,
     resolve_bounds,
     resolve_partitions,
 )
-from app.worker.requests.rescale_cancellation import (
-    RescaleCancellation,
-    cancellation_hash,
-    decide_cancellation,
-)
-from app.worker.requests.scaling_policies import (
-    ScalingPolicyUpdate,
-    decide_policy,
-    policy_hash,
-    with_policy,
-)
-from app.worker.requests.slot_shares import SlotShareUpdate, decide_share, share_hash
 from app.worker.requests.stop import decide_stop, savepoint_id, savepoint_of
 from app.worker.requests.submission import Submission
-from app.worker.requests.views_of_logs import AttemptView, DriverLogs, IsGone, LogLines, LogPart
+from app.worker.requests.views_of_logs import DriverLogs
 from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of
@@ -75,19 +74,20 @@ from app.worker.views import (
     RequirementsResult,
     RequirementsUpdate,
     StateConflict,
+    Supply,
     TaskManager,
     Unavailable,
     UnknownOperation,
     UnknownRescale,
+    Update,
 )
 
 log = structlog.get_logger()
 
-_NO_POLICY = "its scaling policy cannot be changed"
-
 
 class ControlPlane:
-    """Implements `app.worker.facade.ControlPlaneFacade` over a store and a cluster."""
+    """Every method that answers a request raises a `ControlPlaneError` of `app.worker.views` when it refuses, and then
+    changed nothing."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class ControlPlane:
             validate_states=validate_states,
             tracing=tracing,
         )
-        self._planner = Planner(host, places, limit_s=planning_timeout_s)
-        self._submission = Submission(store, self._keeper, host, self._planner, places, clock, new_id)
-        self._logs = DriverLogs(store, lambda: self._closing)
+        self.planner = Planner(host, places, limit_s=planning_timeout_s)
+        self.submission = Submission(store, self._keeper, host, self.planner, places, clock, new_id)
+        self.logs = DriverLogs(store, lambda: self._closing)
         self.executor_logs = ExecutorLogs(store, places.cluster)
-        self._replacing = Replacing(self._keeper, self._submission, places)
+        self.replacing = Replacing(self._keeper, self.submission, places)
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
         self.events = EventFeed(store)
@@ -162,7 +162,7 @@ class ControlPlane:
         are ended. Harmless when repeated."""
         self._closing = True
         self.events.close()
-        await self._planner.close()
+        await self.planner.close()
         await self._keeper.close()
 
     def take_offer(self, offer: Offer) -> None:
@@ -183,35 +183,18 @@ class ControlPlane:
         requested_by: str | None = None,
         is_livy_batch: bool = False,
     ) -> str:
-        return await self._submission.submit(graph, artifacts, requested_by, is_livy_batch=is_livy_batch)
-
-    async def plan(self, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
-        return await self._submission.plan(submitted, artifacts)
-
-    async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
-        await self._submission.check(graph, artifacts)
-
-    async def plan_version(
-        self, job_id: str, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]
-    ) -> JobGraph:
-        return await self._replacing.planned(job_id, submitted, artifacts)
-
-    async def replace(
-        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
-    ) -> int:
-        return await self._replacing.replace(job_id, graph, artifacts, requested_by)
-
-    async def drop_plannings(self) -> int:
-        """Remove what plannings left whose servers are gone; their number."""
-        return await self._planner.drop_strays()
+        """As `Submission.submit`."""
+        return await self.submission.submit(graph, artifacts, requested_by, is_livy_batch=is_livy_batch)
 
     def jobs(self) -> Sequence[JobView]:
+        """Every job that is remembered, newest first."""
         return self._keeper.views()
 
     def job(self, job_id: str) -> JobView:
         return self._keeper.find(job_id)
 
     def census(self) -> Census:
+        """What this control plane owns and has counted. It reads nothing from the database."""
         keeper = self._keeper
         jobs = sorted(keeper.jobs.values(), key=lambda job: (job.submitted_ms, job.job_id))
         return Census(
@@ -228,75 +211,91 @@ class ControlPlane:
         )
 
     def unreadable_jobs(self) -> Sequence[UnreadableJob]:
+        """Jobs that are stored and cannot be read here, newest first. They are not among `jobs`."""
         return newest_first(self._keeper.unreadable.all())
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
-        refusal, identity = "its resource requirements cannot be changed", identity_of(update, request_hash)
+        """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
         ahead_ms = self.job(job_id).ahead_ms
         now_ms = self._clock.now_ms() + ahead_ms
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
-        return await self._put(job_id, refusal, decide, identity)
+        return await self._put(job_id, update, decide)
 
     async def cancel_rescale(self, job_id: str, asked: RescaleCancellation) -> RequirementsResult:
-        refusal, identity = "no rescale of it can be canceled", identity_of(asked, cancellation_hash)
+        """The bounds before those that the rescale follows from come back. StateConflict if it has begun or ended."""
         record = await self.rescale(job_id, asked.uuid)
-        return await self._put(
-            job_id, refusal, lambda state: decide_cancellation(state, record, asked), identity
-        )
+        return await self._put(job_id, asked, lambda state: decide_cancellation(state, record, asked))
 
     async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
-        refusal, now_ms = "its slot share cannot be changed", self._now_of(job_id)
-        identity = identity_of(update, share_hash)
-        put = self._put(job_id, refusal, lambda state: decide_share(state, update, now_ms), identity)
-        return (await put).version
+        """Durable when it returns the version in force. What is in force already changes nothing."""
+        now_ms = self._now_of(job_id)
+        return (await self._put(job_id, update, lambda state: decide_share(state, update, now_ms))).version
 
     async def update_scaling_policy(self, job_id: str, update: ScalingPolicyUpdate) -> int:
-        now_ms, identity = self._now_of(job_id), identity_of(update, policy_hash)
-        put = self._put(job_id, _NO_POLICY, lambda state: decide_policy(state, update, now_ms), identity)
-        return (await put).version
+        """As `update_slot_share`."""
+        now_ms = self._now_of(job_id)
+        return (await self._put(job_id, update, lambda state: decide_policy(state, update, now_ms))).version
 
     async def dry_run_policy(self, job_id: str, update: ScalingPolicyUpdate) -> DryRun:
         await reading(self._keeper.broker.refresh())
-        state = self._running(job_id, _NO_POLICY).state
+        state = self._running(job_id, update.refusal).state
         changed, errors = with_policy(state, update, self._now_of(job_id))
-        asked = (changed, state.requirements.as_dict(), not_there_yet(state), errors)
-        return dry_run_now(self._keeper.broker, self._places, *asked, before=state)
+        bounds = state.requirements.as_dict()
+        return self._dry_run(changed, bounds, not_there_yet(state), errors, before=state)
 
     async def scaling_policies(
         self, job_id: str, *, limit: int, after: int | None = None
     ) -> Sequence[ScalingPolicy]:
+        """What was set, newest first; ``after``: only versions below it."""
         self.job(job_id)
         return await reading(self._store.scaling_policies(job_id, limit, after))
 
     async def _put(
-        self,
-        job_id: str,
-        refusal: str,
-        decide: Callable[[JobState], RequestDecision],
-        identity: IdempotencyKey | None,
+        self, job_id: str, update: Update, decide: Callable[[JobState], RequestDecision]
     ) -> RequirementsResult:
-        job = self._keeper.jobs.get(job_id)
+        job, identity = self._keeper.jobs.get(job_id), identity_of(update)
         if identity is not None and (job is None or not job.worker.knows_answer(identity.key)):
             stored = await reading(self._store.answer(job_id, identity.key))
             if stored is not None:
                 answer = RequirementsResult(stored.version, stored.changed)
                 return first_answer(identity, (stored.request_hash, answer))
-        result: RequirementsResult = await self._running(job_id, refusal).worker.ask(decide, identity)
+        worker = self._running(job_id, update.refusal).worker
+        result: RequirementsResult = await worker.ask(decide, identity)
         return result
 
     async def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun:
         await reading(self._keeper.broker.refresh())
-        job = self._running(job_id, "its resource requirements cannot be changed")
-        state = job.state
-        refuse_stale(state, update.if_match)
+        state = self._running(job_id, update.refusal).state
+        refuse_stale(update, state.requirements.version)
         bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)
         deadline = deadline_of(state, update.deadline, self._now_of(job_id), self.job(job_id).ahead_ms)
         on_timeout = None if deadline is None else deadline.on_timeout
-        asked = (state, bounds, numbers, [*errors, *more], on_timeout)
-        return dry_run_now(self._keeper.broker, self._places, *asked, retry=update.retry)
+        return self._dry_run(state, bounds, numbers, [*errors, *more], on_timeout, retry=update.retry)
+
+    def _dry_run(
+        self,
+        state: JobState,
+        bounds: dict[str, Bounds],
+        numbers: Numbers,
+        errors: Sequence[str],
+        on_timeout: OnTimeout | None = None,
+        *,
+        retry: bool = False,
+        before: JobState | None = None,
+    ) -> DryRun:
+        """With the slots that there are now."""
+        return dry_run(
+            *(state, bounds, numbers, errors),
+            reach=lambda *asked: self._keeper.broker.attainable_slots(state.job_id, *asked),
+            retry=retry,
+            supply=self._supply(),
+            on_timeout=on_timeout,
+            before=before,
+        )
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
+        """Accepted; a job that is canceled already stays so. FINISHED or FAILED: StateConflict."""
         if job_id in self._keeper.unreadable:
             await self._ender.cancel(job_id, requested_by)
             return
@@ -314,6 +313,7 @@ class ControlPlane:
     async def stop(
         self, job_id: str, *, trigger_id: str | None = None, requested_by: str | None = None
     ) -> str:
+        """Start a stop at a batch boundary and return its trigger id."""
         stop = self.job(job_id).state.stop
         if stop is not None and stop.trigger_id == trigger_id:
             # A repeat, also when the job has ended since. What is shown is durable.
@@ -324,6 +324,7 @@ class ControlPlane:
         return answer
 
     def savepoint(self, job_id: str) -> str:
+        """The trigger id of a savepoint, for `stop_operation`: the job runs on."""
         job = self._running(job_id, "no savepoint of it can be made")
         return savepoint_of(job.state, self._places.checkpoint_dir(job_id)).trigger_id
 
@@ -339,6 +340,7 @@ class ControlPlane:
         return stop
 
     async def forget(self, job_id: str) -> None:
+        """Delete a terminated job with its history; StateConflict while it is not terminated."""
         await self._forgetter.forget(job_id)
 
     def explanation(self, job_id: str) -> Explanation:
@@ -347,7 +349,7 @@ class ControlPlane:
         return explanation(
             view,
             now_ms=self._clock.now_ms() + view.ahead_ms,
-            supply=supply_of(self._keeper.broker, self._places),
+            supply=self._supply(),
             allotment=self._keeper.broker.allotment(job_id),
             last_batch_ms=job.load.last_batch_ms if job else None,
             slow_start=self._host.slow_start,
@@ -364,6 +366,7 @@ class ControlPlane:
         cause: TriggerCause | None = None,
         state: TerminalState | None = None,
     ) -> Sequence[RescaleRecord]:
+        """Records newest first (an open one included); ``after``: only records numbered below it."""
         self.job(job_id)
         return await reading(self._store.rescales(job_id, RescalePage(limit, after, cause, state)))
 
@@ -375,25 +378,9 @@ class ControlPlane:
         return record
 
     async def rescale_durations(self, job_id: str) -> Mapping[TerminalState, Sequence[int]]:
+        """Durations in ms of all retained terminal records, oldest first."""
         self.job(job_id)
         return (await reading(self._store.rescale_summary(job_id))).durations_ms
-
-    # -- attempts
-
-    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
-        self.job(job_id)
-        return await self._logs.attempts(job_id)
-
-    async def read_log(self, job_id: str, attempt: int, offset: int, limit: int, is_gone: IsGone) -> LogPart:
-        return await self._logs.read(self.job(job_id), attempt, offset, limit, is_gone)
-
-    def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:
-        return self._logs.follow(lambda: self.job(job_id), attempt, offset)
-
-    async def log_lines(
-        self, job_id: str, first: int | None, most: int, last_words: Sequence[str], is_gone: IsGone
-    ) -> LogLines:
-        return await self._logs.lines(self.job(job_id), first, most, last_words, is_gone)
 
     # -- cluster
 
@@ -401,9 +388,11 @@ class ControlPlane:
         return self._shown(self._keeper)
 
     def warnings(self) -> list[str]:
+        """What is not well with jobs and does not keep this control plane from serving, in sentences."""
         return self._keeper.unreadable.warnings()
 
     async def ready(self) -> list[str]:
+        """Why this control plane cannot serve, in sentences; empty when it can."""
         try:
             await self._store.ping()
             await self._store.check_writes()
@@ -414,6 +403,7 @@ class ControlPlane:
     # -- drivers
 
     async def admit_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> None:
+        """Refuse whoever is not the driver of the attempt, before more is read of what it sends."""
         await self._of_driver(job_id, attempt, secret, epoch)
 
     async def driver_register(
@@ -445,6 +435,7 @@ class ControlPlane:
         slots: int | None = None,
         restarts: Mapping[str, int] | None = None,
     ) -> Orders:
+        """Once the orders differ from ``plan``, ``stop``, ``slots`` and ``restarts``, or after ``wait_ms``."""
         known = Orders(plan, {}, stop, slots=slots or 0, restarts=dict(restarts or {}))  # type: ignore[arg-type]
         orders = await await_orders(
             lambda: self._of_driver(job_id, attempt, secret, epoch),
@@ -459,10 +450,15 @@ class ControlPlane:
     async def driver_reports(
         self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]
     ) -> Acknowledgement:
+        """The number up to which reports are taken down, and by whom."""
         job = await self._of_driver(job_id, attempt, secret, epoch)
         return Acknowledgement(await job.take_down(attempt, list(reports)), job.writer.epoch)
 
     # -- inside
+
+    def _supply(self) -> Supply:
+        cluster = self._places.cluster
+        return self._keeper.broker.supply(None if cluster is None else cluster.master)
 
     def _now_of(self, job_id: str) -> int:
         """By the time of the job."""
@@ -471,8 +467,7 @@ class ControlPlane:
     def _running(self, job_id: str, refusal: str) -> Job:
         job = self._keeper.jobs.get(job_id)
         status = self.job(job_id).status if job is None else status_of(job.state)
-        if status.is_globally_terminal:
-            raise StateConflict(f"Job {job_id} has reached the terminal state {status.value}: {refusal}.")
+        refuse_ended(job_id, status, refusal)
         if job is None:
             raise Unavailable(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
         return job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from app.model.plan import Rung
 from app.model.protocol import Report
@@ -139,24 +140,52 @@ class GivenDeadline:
     wait_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A PUT of something that is declared for a job. ``if_match`` is the version of If-Match."""
+
+    subject: ClassVar[str]
+    """What is declared, as the beginning of a sentence."""
+    refusal: ClassVar[str]
+    """What a job that has ended does not allow, as the end of a sentence."""
+
+    if_match: int | None = None
+    idempotency_key: str | None = None
+    requested_by: str | None = None
+    reason: str | None = None
+
+    def parts(self) -> list[object]:
+        """What makes two requests with one Idempotency-Key the same request."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class RequirementsUpdate:
+class RequirementsUpdate(Update):
     """A PUT of requirements, parsed but not validated against the job. -1 asks for a default.
 
-    Keys of ``bounds`` are vertex ids (lower case) or unique vertex names. ``if_match`` is the version of If-Match.
+    Keys of ``bounds`` are vertex ids (lower case) or unique vertex names.
     ``state_partitions``: numbers asked for expressly, by such keys.
     ``retry``: what was taken back is to be tried again, also if the bounds are those in force.
     ``deadline``: until when they may wait for their slots.
     """
 
+    subject: ClassVar[str] = "the requirements are"
+    refusal: ClassVar[str] = "its resource requirements cannot be changed"
+
     bounds: dict[str, tuple[int, int]]
-    if_match: int | None = None
-    idempotency_key: str | None = None
-    requested_by: str | None = None
-    reason: str | None = None
     state_partitions: dict[str, int] = field(default_factory=dict)
     retry: bool = False
     deadline: GivenDeadline | None = None
+
+    def parts(self) -> list[object]:
+        parts: list[object] = [sorted(self.bounds.items()), self.if_match, self.reason]
+        if self.state_partitions:
+            parts.append(sorted(self.state_partitions.items()))
+        if self.retry:
+            parts.append(True)
+        if self.deadline is not None:
+            parts.append(["deadline", self.deadline.on_timeout, self.deadline.at_ms, self.deadline.wait_ms])
+        return parts
 
 
 @dataclass(frozen=True, slots=True)

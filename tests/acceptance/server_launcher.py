@@ -32,8 +32,8 @@ from app.scheduler.adaptive.state import JobState, Rescaling  # noqa: E402
 from app.store import writer  # noqa: E402
 from app.store.writes import AddRequirements, PutRescale, SaveState, UnitOfWork  # noqa: E402
 from app.worker.control_plane import ControlPlane  # noqa: E402
-from app.worker.job.implied import implied_effects  # noqa: E402
 from app.worker.job.job import Job  # noqa: E402
+from app.worker.job.orders import implied_effects  # noqa: E402
 from app.worker.job.persistence import JobWriter  # noqa: E402
 from tests.acceptance.kills import hold, is_armed, reached  # noqa: E402
 

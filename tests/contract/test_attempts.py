@@ -264,7 +264,7 @@ async def test_following_goes_on_until_the_attempt_is_over_and_nothing_is_missin
 async def test_a_client_that_leaves_and_a_server_that_stops_end_the_following(world: World) -> None:
     job_id = await world.running()
     write(world.driver(), "begun\n")
-    logs = world.control_plane._logs
+    logs = world.control_plane.logs
     async with listening(world) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         path = f"/jobs/{job_id}/attempts/1/logs"
         async with http.stream("GET", path, params={"follow": "true"}, timeout=60) as answer:
@@ -338,7 +338,7 @@ async def test_the_page_of_spark_is_told_with_the_job_and_its_attempts(world: Wo
 
 
 async def test_a_page_that_would_be_open_to_the_network_is_refused(world: World) -> None:
-    submission = world.control_plane._submission
+    submission = world.control_plane.submission
     submission._places = replace(submission._places, page_address="10.0.0.5")
     asked = {**GRAPH, "config": {"spark.ui.enabled": "true"}}
     for query in ("", "?dryRun=true"):

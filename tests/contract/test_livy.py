@@ -216,7 +216,7 @@ async def test_those_who_ask_for_lines_wait_for_their_turn_and_are_not_in_the_wa
     with_programs(world)
     await in_state(world, (await post(world, numExecutors=1))["id"], "running")
     write(world.driver(), "hello\n")
-    logs, asking, most = world.control_plane._logs, 0, 0
+    logs, asking, most = world.control_plane.logs, 0, 0
     find = logs._lines
 
     async def counted(*asked: Any) -> Any:

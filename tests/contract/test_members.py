@@ -145,7 +145,7 @@ async def test_a_log_is_followed_through_any_server(postgresql_url: str, tmp_pat
         log.write_text("begun\n")
         path = f"/jobs/{job}/attempts/1/logs"
         following = asyncio.create_task(second.http.get(path, params={"follow": "true"}))
-        await until(lambda: first.rig.plane._logs._followers, "it is followed where the job is")
+        await until(lambda: first.rig.plane.logs._followers, "it is followed where the job is")
         log.write_text("begun\nmore, and the end")
         await second.http.patch(f"/jobs/{job}", params={"mode": "cancel"})
         answer = await following

@@ -376,9 +376,9 @@ async def test_what_a_killed_server_leaves_is_removed(world: World) -> None:
     (left / "driver.json").write_text(json.dumps(fields))
     (left / "lock").touch()
     # One that has just been made may not be locked yet.
-    assert await world.control_plane.drop_plannings() == 0
+    assert await world.control_plane.planner.drop_strays() == 0
     _age(left)
-    assert await world.control_plane.drop_plannings() == 1
+    assert await world.control_plane.planner.drop_strays() == 1
     await nothing_is_left(world)
 
 
@@ -387,7 +387,7 @@ async def test_what_is_being_planned_is_no_stray(world: World) -> None:
 
     async def plan(spec: dict[str, Any]) -> int:
         _age(Path(spec["artifacts_dir"]).parent)
-        dropped.append(await world.control_plane.drop_plannings())
+        dropped.append(await world.control_plane.planner.drop_strays())
         return await answers(PLANNED)(spec)
 
     world.host.plan = plan

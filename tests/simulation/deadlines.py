@@ -16,7 +16,7 @@ from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.rescale import TriggerCause
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
-from app.worker.requests.rescale_cancellation import RescaleCancellation
+from app.worker.requests.requirements import RescaleCancellation
 from app.worker.views import GivenDeadline
 from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots, parallelism
 

@@ -11,13 +11,13 @@ from typing import Any
 from app.cluster.ports import Offer
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.slot_ledger import SlotGrant
-from app.store.store import Store
-from app.store.writes import SaveState, UnitOfWork
 from app.store.members import Member, Members, task_manager_of
 from app.store.slot_table import SlotArbiter, SlotTable
+from app.store.store import Store
 from app.store.writer import Writer
-from app.worker.job.implied import implied_effects
+from app.store.writes import SaveState, UnitOfWork
 from app.worker.job.job import Job
+from app.worker.job.orders import implied_effects
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
 from tests.simulation.database import database

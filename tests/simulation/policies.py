@@ -13,7 +13,7 @@ from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.state import JobState
 from app.store.store import Store
-from app.worker.requests.scaling_policies import ScalingPolicyUpdate
+from app.worker.requests.declared import ScalingPolicyUpdate
 from tests.simulation import versions
 from tests.simulation.jobs import MOST_SLOTS_NEEDED
 from tests.simulation.rules import limits_of
@@ -126,7 +126,7 @@ class Operator:
         """A request for another policy."""
         known = world.oracles.truth(job_id).state
         version = known.policy.version if known is not None and self._rng.random() < 0.3 else None
-        update = ScalingPolicyUpdate(*self._some(), version, "olga", mark)
+        update = ScalingPolicyUpdate(*self._some(), if_match=version, requested_by="olga", reason=mark)
 
         async def put(plane: Incarnation) -> None:
             answer = await plane.plane.update_scaling_policy(job_id, update)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Finished, JobState
-from app.worker.requests.slot_shares import SlotShareUpdate
+from app.worker.requests.declared import SlotShareUpdate
 from app.worker.slots.broker import OwnBroker
 from tests.simulation.rules import bounds_now, least_slots
 
@@ -88,7 +88,8 @@ def put_share(world: World, job_id: str, mark: str) -> Any:
     cap = rng.choice((None, None, rng.randint(1, MOST_CAP)))
     known = world.oracles.truth(job_id).state
     version = known.share.version if known is not None and rng.random() < 0.3 else None
-    update = SlotShareUpdate(rng.choice((1, 2, 5)), rng.choice((-1, 0, 1)), cap, version, "ann", mark)
+    weight, priority = rng.choice((1, 2, 5)), rng.choice((-1, 0, 1))
+    update = SlotShareUpdate(weight, priority, cap, if_match=version, requested_by="ann", reason=mark)
 
     async def put(plane: Incarnation) -> None:
         answer = await plane.plane.update_slot_share(job_id, update)

@@ -42,8 +42,8 @@ class Replacements:
 
         async def replace(plane: Incarnation) -> None:
             files = {name: b"version"}
-            planned = await plane.plane.plan_version(job_id, graph, files)
-            number = await plane.plane.replace(job_id, planned, files, requested_by="ann")
+            planned = await plane.plane.replacing.planned(job_id, graph, files)
+            number = await plane.plane.replacing.replace(job_id, planned, files, requested_by="ann")
             plane.world.tell(f"version {number} of {job_id[-2:]} is {name}")
             plane.world.oracles.count("version")
 

@@ -45,7 +45,7 @@ async def list_attempts(job: Job, plane: Plane) -> schema.Attempts:
 
     The newest ten are kept, and the attempt that runs.
     """
-    return schema.Attempts(attempts=[_attempt(view) for view in await plane.attempts(job.job_id)])
+    return schema.Attempts(attempts=[_attempt(view) for view in await plane.logs.attempts(job.job_id)])
 
 
 def _attempt(view: AttemptView) -> schema.Attempt:
@@ -117,7 +117,7 @@ async def read_attempt_log(
     if not follow:
         most = limit or LOG_LIMIT_BYTES
         if executor is None:
-            part = await plane.read_log(job.job_id, attempt, start, most, request.is_disconnected)
+            part = await plane.logs.read(job, attempt, start, most, request.is_disconnected)
         else:
             part = await plane.executor_logs.read(job, attempt, executor, output, start, most)
         return BytesResponse(
@@ -129,7 +129,7 @@ async def read_attempt_log(
                 **_NO_SNIFFING,
             },
         )
-    parts = plane.follow_log(job.job_id, attempt, start)
+    parts = plane.logs.follow(lambda: plane.job(job.job_id), attempt, start)
     # What is wrong is found with the first part, while it can still be answered.
     first = await anext(parts)
     if request.method == "HEAD":

@@ -92,7 +92,7 @@ async def create_batch(
     """
     files = await _read(request, body, info)
     try:
-        graph = await while_connected(request, plane.plan(body.program, files))
+        graph = await while_connected(request, plane.submission.plan(body.program, files))
         job_id = await plane.submit(graph, files, requested_by=principal, is_livy_batch=True)
     except InvalidRequest as error:
         raise bad_request(*map(in_words_of_livy, error.errors)) from None
@@ -170,7 +170,7 @@ async def get_batch(
     request: Request, batchid: Number, job: BatchJob, plane: Plane, info: Info
 ) -> schema.LivyBatch:
     """A batch"""
-    log = await plane.log_lines(job.job_id, None, _LAST_LINES, _last_words(job), request.is_disconnected)
+    log = await plane.logs.lines(job, None, _LAST_LINES, _last_words(job), request.is_disconnected)
     return _batch(batchid, job, info.url, log.lines)
 
 
@@ -197,7 +197,7 @@ async def get_batch_log(
     size: Size = _PAGE,
 ) -> schema.LivyLog:
     """Log lines of the newest attempt, and the reason of a failure"""
-    log = await plane.log_lines(job.job_id, first, size, _last_words(job), request.is_disconnected)
+    log = await plane.logs.lines(job, first, size, _last_words(job), request.is_disconnected)
     return schema.LivyLog(
         id=batchid, first=log.first, size=len(log.lines), total=log.total, log=list(log.lines)
     )

@@ -21,7 +21,7 @@ from app.api.schema.base import Empty
 from app.api.schema.rescales import LatestRescales, Rescale, RescalesConfig, RescalesOverview, RescalesSummary
 from app.model.rescale import Measured, RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import JobState
-from app.worker.requests.rescale_cancellation import RescaleCancellation
+from app.worker.requests.requirements import RescaleCancellation
 from app.worker.views import JobView
 
 router = APIRouter(prefix="/jobs/{jobid}/rescales", tags=["rescales"], route_class=Operation)

@@ -23,7 +23,7 @@ from app.model.graphdoc import MAX_VERTICES
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.scaling_policy import NO_LIMITS, FloorCeiling
 from app.model.sentences import shown
-from app.worker.requests.scaling_policies import ScalingPolicyUpdate
+from app.worker.requests.declared import ScalingPolicyUpdate
 
 _ALL, _VERTICES = "allVertices", "vertices"
 _LIMITS = ("floor", "ceiling")

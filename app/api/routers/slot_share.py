@@ -14,7 +14,7 @@ from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema.base import Empty
 from app.api.schema.declared import SlotShare
-from app.worker.requests.slot_shares import SlotShareUpdate
+from app.worker.requests.declared import SlotShareUpdate
 
 _FORM = '{"weight": 1, "priority": 0, "cap": null}'
 _PATH = "/jobs/{jobid}/slot-share"

@@ -211,9 +211,9 @@ async def submit_job(
     """
     graph, files = sent
     if isinstance(graph, ProgramDocument) or graph.runtime.is_own:
-        graph = await while_connected(request, plane.plan(graph, files))
+        graph = await while_connected(request, plane.submission.plan(graph, files))
     if dry_run:
-        await plane.check(graph, files)
+        await plane.submission.check(graph, files)
         return json_response(masked_document(to_document(graph)))
     job_id = await plane.submit(graph, files, requested_by=principal)
     response.headers["Location"] = url = f"/jobs/{job_id}"

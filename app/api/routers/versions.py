@@ -56,10 +56,10 @@ async def replace_job(
     the document with all defaults if it would be accepted.
     """
     submitted, files = sent
-    graph = await while_connected(request, plane.plan_version(jobid, submitted, files))
+    graph = await while_connected(request, plane.replacing.planned(jobid, submitted, files))
     if dry_run:
         return json_response(masked_document(to_document(graph)))
-    number = await plane.replace(jobid, graph, files, requested_by=principal)
+    number = await plane.replacing.replace(jobid, graph, files, requested_by=principal)
     url = f"/jobs/{jobid}/versions"
     response.headers["Location"] = url
     return schema.Replaced(version=number, versions_url=url)

@@ -1,6 +1,5 @@
-"""The effects that `step` asks the shell to perform when the new state is durable. Every effect is idempotent:
-after a crash the shell performs what the state asks for (`app.worker.job.implied`), whatever was done before.
-"""
+"""What `step` asks the shell to do, once the new state is durable. Every effect is idempotent: after a crash the shell
+does what the state asks for (`app.worker.job.orders`), whatever was done before."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -17,7 +17,7 @@ from app.durablefiles import read_regular, write_whole
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
 from app.model.sparkui import LOOPBACK
 from app.store.tables import AttemptEnding
-from app.store.writes import Write
+from app.store.writes import Attempt
 
 REPORT: Final = TypeAdapter(Report)
 """Reads one from JSON, and passes over what a newer driver says besides."""
@@ -28,33 +28,21 @@ _UI_URL = re.compile(rf"http://{re.escape(LOOPBACK)}:[0-9]{{1,5}}\Z")
 _MOST_BYTES = 16 << 20  # a report is far smaller, and drivers write this one
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
-    """An attempt as the database knows it (`app.store.writes.Attempt`). ``runs_on``: where its driver was started, as
-    `JobPlaces` has it."""
+def ref_of(attempt: Attempt) -> DriverRef:
+    """How the driver process of an attempt is found again."""
+    return DriverRef(
+        attempt.driver_id, attempt.pid or 0, attempt.pid_started_at or 0.0, attempt.lock_file or ""
+    )
 
-    attempt: int
-    epoch: int
-    ref: DriverRef
-    secret_hash: str
-    started_ms: int
-    runs_on: str = ""
-    log_from: int | None = None
-    plan_version: int | None = None
-    parallelism: tuple[tuple[str, int], ...] | None = None
-    host: str | None = None
-    spark_version: str | None = None
-    ui_url: str | None = None
 
-    def described(self, registration: Registration) -> AttemptRecord:
-        """With what its driver says of itself, as far as it can be so: people follow the link."""
-        told = registration
-        return dataclasses.replace(
-            self,
-            host=told.host[:_HOST_CHARS],
-            spark_version=told.spark_version[:_VERSION_CHARS],
-            ui_url=told.ui_url if _UI_URL.match(told.ui_url) else None,
-        )
+def described(attempt: Attempt, told: Registration) -> Attempt:
+    """``attempt`` with what its driver says of itself, as far as it can be so: people follow the link."""
+    return dataclasses.replace(
+        attempt,
+        host=told.host[:_HOST_CHARS],
+        spark_version=told.spark_version[:_VERSION_CHARS],
+        ui_url=told.ui_url if _UI_URL.match(told.ui_url) else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +51,6 @@ class Ended:
 
     ending: AttemptEnding
     why: str | None = None
-
-
-class AttemptLog(Protocol):
-    """Where attempts are written down."""
-
-    async def attempt_started(self, record: AttemptRecord) -> None:
-        """Durable when it returns."""
-        ...
-
-    def driver_described(self, record: AttemptRecord) -> Write:
-        """The row that has what the driver of ``record`` says of itself."""
-        ...
-
-    def attempt_ended(self, record: AttemptRecord, ended: Ended) -> Write:
-        """The row that says that nothing of ``record`` lives."""
-        ...
 
 
 def hash_secret(secret: str) -> str:

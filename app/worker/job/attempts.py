@@ -27,15 +27,9 @@ from app.scheduler.adaptive.events import (
     Event,
 )
 from app.scheduler.adaptive.state import StopWithSavepoint
-from app.store.writes import Write
+from app.store.writes import Attempt, DescribeDriver, Write
 from app.worker.clock import JobClock
-from app.worker.job.attempt_record import (
-    AttemptLog,
-    AttemptRecord,
-    hash_secret,
-    write_outcome,
-    write_spec,
-)
+from app.worker.job.attempt_record import described, hash_secret, ref_of, write_outcome, write_spec
 from app.worker.job.drivers import (
     died,
     ended_early,
@@ -49,7 +43,7 @@ from app.worker.job.drivers import (
     outcome_event,
     write_down,
 )
-from app.worker.job.persistence import LostOwnership
+from app.worker.job.persistence import JobWriter, LostOwnership
 
 if TYPE_CHECKING:
     from app.worker.job.job import Job
@@ -62,18 +56,18 @@ _EXIT_GRACE_S = 10.0
 class Attempts:
     """The driver side of one job."""
 
-    def __init__(self, job: Job, *, host: DriverHost, records: AttemptLog, clock: JobClock) -> None:
+    def __init__(self, job: Job, *, host: DriverHost, writer: JobWriter, clock: JobClock) -> None:
         self._job = job
         self._host = host
-        self._records = records
+        self._writer = writer
         self._clock = clock
         _ = job.java_options  # What cannot be read is found when the job is built.
         self._handle: DriverHandle | None = None
         self._exited: DriverHandle | None = None
         self._adopted = False
-        self._live: AttemptRecord | None = None
-        self._recorded: AttemptRecord | None = None
-        self._parked: AttemptRecord | None = None
+        self._live: Attempt | None = None
+        self._recorded: Attempt | None = None
+        self._parked: Attempt | None = None
         self._last_ended = 0
         self._outcome: Event | None = None
         self._failure: AttemptFailed | None = None
@@ -86,7 +80,7 @@ class Attempts:
         self._log = log.bind(job=job.job_id)
 
     @property
-    def current(self) -> AttemptRecord | None:
+    def current(self) -> Attempt | None:
         """The attempt whose driver is listened to: the live one, or one that is over and waits for the next."""
         return self._live or self._parked
 
@@ -97,7 +91,7 @@ class Attempts:
 
     @property
     def driver_pid(self) -> int | None:
-        return self._live.ref.pid if self._live else None
+        return self._live.pid if self._live else None
 
     def _is_live(self, attempt: int) -> bool:
         return self._live is not None and self._live.attempt == attempt
@@ -121,7 +115,7 @@ class Attempts:
 
     # -- recovery
 
-    def recover(self, record: AttemptRecord | None, last_ended: AttemptRecord | None) -> bool:
+    def recover(self, record: Attempt | None, last_ended: Attempt | None) -> bool:
         """Take over what an earlier control plane left: adopt the driver of ``record`` if it lives. Whether it does.
 
         Otherwise its end is delivered: by its last word if it had one.
@@ -132,24 +126,24 @@ class Attempts:
             if last_ended is not None:
                 self._end_leftover(last_ended)
             return False
-        handle = self._host.adopt(record.ref)
+        handle = self._host.adopt(ref_of(record))
         self._recorded = record
         outcome = last_word(record.attempt, self._job.attempt_dir(record.attempt))
         if handle is None:
-            sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
+            sentence = f"The driver process {record.pid} ended while no control plane was running."
             gone = AttemptFailed(record.attempt, sentence, stopped=True, outside=True)
             self._end(record.attempt, outcome or gone)
             return False
         self._take(record, handle, adopted=True)
-        self._log.info("driver adopted", attempt=record.attempt, pid=record.ref.pid)
+        self._log.info("driver adopted", attempt=record.attempt, pid=record.pid)
         if outcome is not None:
             self._outcome = outcome
             self._spawn(self._expect_exit())
         return True
 
-    def _end_leftover(self, ended: AttemptRecord) -> None:
+    def _end_leftover(self, ended: Attempt) -> None:
         """A driver that waited for its next attempt cannot get one any more, and holds its lock until it is gone."""
-        if (handle := self._host.adopt(ended.ref)) is not None:
+        if (handle := self._host.adopt(ref_of(ended))) is not None:
             self._handle, self._adopted = handle, True
             self._spawn(self._end_parked())
 
@@ -199,8 +193,9 @@ class Attempts:
         """Take note of what the driver of ``attempt`` says of itself, once."""
         live = self._live
         if live is not None and live.attempt == attempt and live.host is None:
-            self._live = self._recorded = live.described(registration)
-            self._job.deliver(lambda _: None, self._records.driver_described(self._live))
+            self._live = self._recorded = told = described(live, registration)
+            row = DescribeDriver(attempt, told.host or "", told.spark_version or "", told.ui_url)
+            self._job.deliver(lambda _: None, row)
 
     def on_report(self, report: Report) -> None:
         """Take note of an end that the driver announces; the event follows when nothing of it lives any more."""
@@ -226,22 +221,25 @@ class Attempts:
             is_used = await self._prepare(reuse=effect.reuse_driver)
             handle = self._handle
             assert handle is not None
-            secret = secrets.token_urlsafe(32)
+            secret, ref = secrets.token_urlsafe(32), handle.ref
             spec = self._job.make_spec(effect, secret)
-            now_ms, hashed = self._clock.now_ms(), hash_secret(secret)
-            record = AttemptRecord(
+            record = Attempt(
                 effect.attempt,
                 spec.epoch,
-                handle.ref,
-                hashed,
-                now_ms,
-                self._job.runs_on,
-                await asyncio.to_thread(end_of_log, handle.ref.lock_file) if is_used else 0,
-                spec.plan_version,
-                tuple(sorted(spec.parallelism.items())),
+                ref.driver_id,
+                hash_secret(secret),
+                self._clock.now_ms(),
+                pid=ref.pid,
+                pid_started_at=ref.pid_started_at,
+                lock_file=ref.lock_file,
+                runs_on=self._job.runs_on,
+                log_from=await asyncio.to_thread(end_of_log, ref.lock_file) if is_used else 0,
+                plan_version=spec.plan_version,
+                parallelism=tuple(sorted(spec.parallelism.items())),
             )
             spec_file = await once_there_are_descriptors(lambda: asyncio.to_thread(write_spec, spec))
-            await self._write_down(record)
+            self._recorded = record
+            await write_down(self._writer, record)
             self._take(record, handle, adopted=False)
             self._log.info("attempt assigned", attempt=effect.attempt, pid=handle.ref.pid)
             await handle.assign(spec_file)
@@ -271,12 +269,7 @@ class Attempts:
             handle.on_exit(lambda status: self._on_exit(handle, status))
         return is_used
 
-    async def _write_down(self, record: AttemptRecord) -> None:
-        """Record the process as that of the attempt; while the store is away, wait for it."""
-        self._recorded = record
-        await write_down(self._records, record)
-
-    def _take(self, record: AttemptRecord, handle: DriverHandle, *, adopted: bool) -> None:
+    def _take(self, record: Attempt, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted
         self._parked = None
         self._outcome, self._failure, self._stood_still = None, None, ""
@@ -295,7 +288,7 @@ class Attempts:
             # A driver that never got this attempt may have failed in the one before.
             reported = self._failure if self._failure and self._failure.attempt == attempt else None
             ended = how_ended(self._job.state, event, reported)
-            rows = (self._records.attempt_ended(self._recorded, ended),)
+            rows = (self._writer.attempt_ended(self._recorded, ended),)
             self._recorded = None
         if self._live is not None and self._live.attempt == attempt:
             self._live = None
@@ -345,10 +338,10 @@ class Attempts:
                 attempt, AttemptStopped(attempt, report.drained, driver_alive=True, location=report.location)
             )
 
-    async def _end_if_still(self, record: AttemptRecord, handle: DriverHandle) -> None:
+    async def _end_if_still(self, record: Attempt, handle: DriverHandle) -> None:
         why = await handle.stands_still()
         if why and self._is_live(record.attempt):
-            self._log.warning("a driver stands still", attempt=record.attempt, pid=record.ref.pid, why=why)
+            self._log.warning("a driver stands still", attempt=record.attempt, pid=record.pid, why=why)
             self._stood_still = why
             await kill_surely(handle)
 
@@ -381,7 +374,7 @@ class Attempts:
             crash = (
                 None
                 if self._failure is not None
-                else died(live.attempt, live.ref.pid, status, self._stood_still)
+                else died(live.attempt, live.pid or 0, status, self._stood_still)
             )
             self._end(live.attempt, self._outcome or crash or AttemptStopped(live.attempt))
 

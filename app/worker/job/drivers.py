@@ -8,7 +8,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -34,9 +34,10 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.store.tables import AttemptEnding
-from app.worker.job.attempt_record import AttemptLog, AttemptRecord, Ended, read_outcome
+from app.store.writes import Attempt
+from app.worker.job.attempt_record import Ended, read_outcome
 from app.worker.job.pace import PaceMeter, pace_of
-from app.worker.job.persistence import StateDiverged, WriteFailed
+from app.worker.job.persistence import JobWriter, StateDiverged, WriteFailed
 from app.worker.job.redaction import redacted
 
 log = structlog.get_logger()
@@ -149,18 +150,9 @@ def failed_event(attempt: int, report: Report, *, stopped: bool = True) -> Attem
         attempt,
         report.error or "The driver reported a failure without a message.",
         stopped=stopped,
-        recoverable=report.recoverable,
-        vertex=report.vertex,
-        stack=report.stack,
         repartition=report.repartition_failed,
-        outside=report.outside,
         by_cluster=report.by_cluster,
-        plan_version=report.plan_version,
-        at_ms=report.at_ms,
-        why=report.why,
-        user_error=report.user_error,
-        query_id=report.query_id,
-        batch_id=report.batch_id,
+        **_told_of_failure(report),
     )
 
 
@@ -170,18 +162,15 @@ def query_failed(report: Report, attempt: int) -> QueryFailed:
         report.query,
         report.run,
         report.error or "The driver reported a failed query without a message.",
-        recoverable=report.recoverable,
-        vertex=report.vertex,
-        stack=report.stack,
-        outside=report.outside,
-        plan_version=report.plan_version,
-        at_ms=report.at_ms,
-        why=report.why,
-        user_error=report.user_error,
-        query_id=report.query_id,
-        batch_id=report.batch_id,
         longest_batch_ms=report.longest_batch_ms,
+        **_told_of_failure(report),
     )
+
+
+def _told_of_failure(report: Report) -> dict[str, Any]:
+    """The fields that events of failures have from reports as they are."""
+    names = ("recoverable", "vertex", "stack", "outside", "plan_version", "at_ms", "why", "user_error")
+    return {name: getattr(report, name) for name in (*names, "query_id", "batch_id")}
 
 
 def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
@@ -244,8 +233,8 @@ def ended_in_words(pid: int, status: int | None) -> str:
     return f"The driver process {pid} {how}."
 
 
-async def write_down(records: AttemptLog, record: AttemptRecord) -> None:
-    """Record the process as that of the attempt; while the store is away, wait for it.
+async def write_down(writer: JobWriter, attempt: Attempt) -> None:
+    """Record that an attempt has its process; while the store is away, wait for it.
 
     Raises:
         DriverLaunchError: the database refuses it.
@@ -253,10 +242,10 @@ async def write_down(records: AttemptLog, record: AttemptRecord) -> None:
     """
     while True:
         try:
-            await records.attempt_started(record)
+            await writer.attempt_started(attempt)
             return
         except WriteFailed as error:
-            job = log.bind(attempt=record.attempt, pid=record.ref.pid)
+            job = log.bind(attempt=attempt.attempt, pid=attempt.pid)
             job.error("an attempt could not be recorded", error=str(error), retry_in_s=_WRITE_RETRY_S)
             await asyncio.sleep(_WRITE_RETRY_S)
         except StateDiverged as error:

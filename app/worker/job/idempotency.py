@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
-from app.worker.views import RequirementsResult, StateConflict
+from app.worker.views import RequirementsResult, StateConflict, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +21,12 @@ class IdempotencyKey:
     request_hash: str
 
 
-def request_hash_of(parts: list[object]) -> str:
-    """Two requests with one Idempotency-Key are the same request if they have equal ``parts``."""
-    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
-
-
-class Keyed(Protocol):
-    """A request that may have an Idempotency-Key."""
-
-    @property
-    def idempotency_key(self) -> str | None: ...
-
-
-K = TypeVar("K", bound=Keyed)
-
-
-def identity_of(request: K, hash_of: Callable[[K], str]) -> IdempotencyKey | None:
-    """What makes ``request`` known again; None if it has no key."""
-    key = request.idempotency_key
-    return IdempotencyKey(key, hash_of(request)) if key else None
+def identity_of(update: Update) -> IdempotencyKey | None:
+    """What makes ``update`` known again; None if it has no key."""
+    if not update.idempotency_key:
+        return None
+    text = json.dumps(update.parts(), separators=(",", ":"))
+    return IdempotencyKey(update.idempotency_key, hashlib.sha256(text.encode()).hexdigest())
 
 
 def first_answer(key: IdempotencyKey, known: tuple[str, RequirementsResult]) -> RequirementsResult:

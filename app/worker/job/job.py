@@ -89,7 +89,7 @@ class Job:
             clock=self.clock,
             validate_states=keeper.validate_states,
         )
-        self.attempts = Attempts(self, host=keeper.host, records=writer, clock=self.clock)
+        self.attempts = Attempts(self, host=keeper.host, writer=writer, clock=self.clock)
 
     @property
     def state(self) -> JobState:

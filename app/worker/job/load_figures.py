@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import linear_regression
 from typing import Final
 
 from app.worker.job.load import Load, QueryLoad, Span
@@ -201,7 +202,5 @@ def _growth(spans: Sequence[Span]) -> float | None:
     points = [(span.end_ms, span.backlog_rows) for span in spans if span.backlog_rows is not None]
     if len(points) < 3 or points[-1][0] - points[0][0] < LEAST_TREND_MS:
         return None
-    middle_ms = sum(at_ms for at_ms, _ in points) / len(points)
-    middle_rows = sum(rows for _, rows in points) / len(points)
-    spread = sum((at_ms - middle_ms) ** 2 for at_ms, _ in points)
-    return 1000 * sum((at_ms - middle_ms) * (rows - middle_rows) for at_ms, rows in points) / spread
+    times_ms, rows = zip(*points, strict=True)
+    return 1000 * linear_regression(times_ms, rows).slope

@@ -1,4 +1,5 @@
-"""The orders of a driver, and its wait for new orders."""
+"""What the state of a job asks for: of the server that takes the job up (ADR 42), and of the driver, which waits until
+its orders change."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.model.batch import RegionOrder
 from app.model.protocol import Orders, StopOrder
+from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -27,6 +29,26 @@ if TYPE_CHECKING:
     from app.worker.job.job import Job
 
 _MAX_WAIT_MS = 60_000
+
+
+def implied_effects(state: JobState) -> tuple[Effect, ...]:
+    """What a state asks to be done about its attempt."""
+    phase = state.phase
+    kill = StopAttempt(state.attempt, StopMode.KILL)
+    if isinstance(phase, CreatingExecutionGraph):
+        return (StartAttempt(state.attempt, phase.plan),) if phase.failure is None else (kill,)
+    if isinstance(phase, Restarting):
+        if phase.stopped:
+            return ()
+        if phase.drain and not phase.kill:
+            return (StopAttempt(state.attempt, StopMode.DRAIN),)
+        kills = phase.target is None or phase.kill
+        return (kill,) if kills else (StopAttempt(state.attempt, StopMode.BOUNDARY),)
+    if isinstance(phase, Canceling | Failing):
+        return (kill,)
+    if isinstance(phase, Executing | Rescaling | StopWithSavepoint | Finished):
+        return ()
+    return (kill,) if state.attempt_alive else ()
 
 
 def orders_for(state: JobState, epoch: int) -> Orders:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from app.cluster.ports import DriverRef
 from app.model.public_event import PublicEvent
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
@@ -25,7 +24,6 @@ from app.store.writes import (
     AddRequirements,
     AddScalingPolicy,
     Attempt,
-    DescribeDriver,
     PutAttempt,
     PutRescale,
     SaveState,
@@ -34,7 +32,7 @@ from app.store.writes import (
     Write,
 )
 from app.worker.clock import JobClock
-from app.worker.job.attempt_record import AttemptRecord, Ended
+from app.worker.job.attempt_record import Ended
 from app.worker.views import RequirementsResult
 
 _DOUBT_RETRY_S = 0.5
@@ -152,21 +150,22 @@ class JobWriter:
         if after is not before:
             self._state_seq += 1
 
-    async def attempt_started(self, record: AttemptRecord) -> None:
+    async def attempt_started(self, attempt: Attempt) -> None:
         """Durable when it returns, and the job still ours; raises like `write`."""
-        await self._commit(UnitOfWork(self._job_id, self.epoch).add(PutAttempt(_row(record, None))))
+        await self._commit(UnitOfWork(self._job_id, self.epoch).add(PutAttempt(attempt)))
         if not self.is_sure():
             raise LostOwnership(
                 "This process was stopped after it had recorded an attempt: it is not started."
             )
 
-    def driver_described(self, record: AttemptRecord) -> Write:
-        """What the driver of ``record`` says of itself, to be written beside what follows from other things."""
-        return DescribeDriver(record.attempt, record.host or "", record.spark_version or "", record.ui_url)
-
-    def attempt_ended(self, record: AttemptRecord, ended: Ended) -> Write:
-        """The row that says that nothing of ``record`` lives; to be written with what follows from it."""
-        return PutAttempt(_row(record, self._clock.now_ms(), ended))
+    def attempt_ended(self, attempt: Attempt, ended: Ended) -> Write:
+        """The row that says that nothing of ``attempt`` lives; to be written with what follows from it."""
+        now_ms = self._clock.now_ms()
+        return PutAttempt(
+            replace(
+                attempt, state=AttemptState.DEAD, ended_ms=now_ms, ending=ended.ending, ended_why=ended.why
+            )
+        )
 
     async def _commit(self, unit: UnitOfWork, on_doubt: Callable[[str], None] | None = None) -> None:
         while True:
@@ -184,46 +183,3 @@ class JobWriter:
                 raise WriteFailed(str(error)) from error
             except StoreError as error:
                 raise StateDiverged(str(error)) from error
-
-
-def _row(record: AttemptRecord, ended_ms: int | None, ended: Ended | None = None) -> Attempt:
-    return Attempt(
-        attempt=record.attempt,
-        epoch=record.epoch,
-        driver_id=record.ref.driver_id,
-        secret_hash=record.secret_hash,
-        started_ms=record.started_ms,
-        state=AttemptState.LIVE if ended_ms is None else AttemptState.DEAD,
-        pid=record.ref.pid,
-        pid_started_at=record.ref.pid_started_at,
-        lock_file=record.ref.lock_file,
-        ended_ms=ended_ms,
-        runs_on=record.runs_on,
-        log_from=record.log_from,
-        plan_version=record.plan_version,
-        parallelism=record.parallelism,
-        host=record.host,
-        spark_version=record.spark_version,
-        ui_url=record.ui_url,
-        ending=ended.ending if ended is not None else None,
-        ended_why=ended.why if ended is not None else None,
-    )
-
-
-def attempt_record(row: Attempt) -> AttemptRecord:
-    """The attempt of a row of the database."""
-    ref = DriverRef(row.driver_id, row.pid or 0, row.pid_started_at or 0.0, row.lock_file or "")
-    return AttemptRecord(
-        row.attempt,
-        row.epoch,
-        ref,
-        row.secret_hash,
-        row.started_ms,
-        row.runs_on,
-        row.log_from,
-        row.plan_version,
-        row.parallelism,
-        row.host,
-        row.spark_version,
-        row.ui_url,
-    )

@@ -1,4 +1,8 @@
-"""The paths of the files of jobs, and the address of this control plane for their drivers."""
+"""Where the files of jobs are, what their drivers are told of this control plane, and where they run.
+
+The drivers of a server outlive it, and the next one may have another cluster in its settings. A driver stays where it
+was started: it would use slots of a cluster that nobody counts any more, and be booked on slots that it does not use.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,11 @@ from pathlib import Path
 
 from app.cluster.ports import ExecutorCluster
 from app.durablefiles import remove_tree
+from app.model.addresses import SPARK_PREFIX, spark_masters
+from app.model.clustersettings import KUBERNETES
 from app.model.resultsurl import below, is_local
 from app.model.sparkui import LOOPBACK
+from app.settings import Settings
 from app.worker.job.files import CHECKPOINT, artifacts_name
 
 
@@ -19,7 +26,7 @@ class JobPlaces:
     ``slots`` is how wide a driver on this host may run; with a ``cluster``, jobs run in executors of it.
     ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
     ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
-    ``runs_on``: the name of the cluster, as `app.worker.job.placement` has it. ``private``: no job's files lie there.
+    ``runs_on``: the name of the cluster, as `place_of` has it. ``private``: no job's files lie there.
     ``page_address``: where the page of Spark would be.
     """
 
@@ -65,3 +72,34 @@ class JobPlaces:
 
     def attempt_dir(self, job_id: str, attempt: int) -> Path:
         return self.job_dir(job_id) / f"attempt-{attempt}"
+
+
+def place_of(settings: Settings) -> str:
+    """The name of the cluster of the settings, by which attempts are told apart; empty for the server's host."""
+    if settings.cluster_kind == KUBERNETES:
+        return f"{settings.cluster_master}, namespace {settings.cluster_namespace}"
+    return settings.cluster_master or ""
+
+
+def misplaced(started_on: str, runs_on: str) -> str | None:
+    """Why a driver that was started on one cluster cannot stay, in a sentence; None if jobs still run there."""
+    if started_on == runs_on or _masters(started_on) & _masters(runs_on):
+        return None
+    return (
+        f"The driver was started on {_in_words(started_on)}, and the server's settings now say "
+        f"{_in_words(runs_on)}: it is stopped, and the job goes on there from its checkpoint."
+    )
+
+
+def _in_words(place: str) -> str:
+    return place or "the server's host (cluster_kind embedded)"
+
+
+def _masters(place: str) -> frozenset[tuple[str, int]]:
+    """The masters of a standalone cluster: those that are in both names are the same one."""
+    if not place.startswith(SPARK_PREFIX):
+        return frozenset()
+    try:
+        return frozenset((host.lower(), port) for host, port in spark_masters(place))
+    except ValueError:
+        return frozenset()

@@ -26,14 +26,12 @@ from app.store.members import Member
 from app.store.queries import StoredJob
 from app.store.slot_table import SlotTable
 from app.store.store import Store
-from app.store.writes import FIRST_EPOCH
+from app.store.writes import FIRST_EPOCH, Attempt
 from app.worker.clock import Clock, JobClock
-from app.worker.job.attempt_record import AttemptRecord
-from app.worker.job.implied import implied_effects
 from app.worker.job.job import Job
-from app.worker.job.persistence import JobWriter, attempt_record
-from app.worker.job.placement import misplaced
-from app.worker.job.places import JobPlaces
+from app.worker.job.orders import implied_effects
+from app.worker.job.persistence import JobWriter
+from app.worker.job.places import JobPlaces, misplaced
 from app.worker.job.stored_jobs import latest_ms, lay_out_files, quiet, read_view
 from app.worker.ownership.addresses import write_address
 from app.worker.ownership.jobs_known import JobsKnown
@@ -168,7 +166,7 @@ class JobKeeper(JobsKnown):
     def _is_ours(self, stored: StoredJob) -> bool:
         return stored.lease is not None and stored.lease.owner == self._store.owner
 
-    async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
+    async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, Attempt | None]]:
         """Each job with what `_prepare` says of it, but for those whose files cannot be laid out now."""
         unknown = await self.broker.look_up([stored.job_id for stored in page if self._is_ours(stored)])
         found = []
@@ -183,12 +181,12 @@ class JobKeeper(JobsKnown):
                 self.load_later(stored.job_id, None)
         return found
 
-    async def _prepare(self, stored: StoredJob) -> AttemptRecord | None:
+    async def _prepare(self, stored: StoredJob) -> Attempt | None:
         """Lay out the files of a job again if any is gone or damaged; its last attempt, if that is over."""
         if self._is_ours(stored) and stored.lease is not None:
             await self.tell_address(stored.job_id, stored.lease.epoch)
         await lay_out_files(self._store, self.places, stored)
-        return attempt_record(stored.ended_attempt) if stored.ended_attempt is not None else None
+        return stored.ended_attempt
 
     async def tell_address(self, job_id: str, epoch: int) -> None:
         """Let the drivers of a job find this process.
@@ -199,7 +197,7 @@ class JobKeeper(JobsKnown):
         if (url := self.places.url) is not None:
             await asyncio.to_thread(write_address, self.places.address_of(job_id), url, epoch)
 
-    def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
+    def _recover(self, job: Job, stored: StoredJob, dead: Attempt | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
         state = job.state
         row = stored.attempt
@@ -208,7 +206,7 @@ class JobKeeper(JobsKnown):
             job.slots_changed()
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
-        if job.attempts.recover(None if row is None else attempt_record(row), dead):
+        if job.attempts.recover(row, dead):
             job.worker.deliver(local_failover.taken_up)
         if row is not None and why is not None:
             # Before it is told that none of its slots is there any more.
@@ -220,7 +218,7 @@ class JobKeeper(JobsKnown):
             job.deliver(AttemptFailed(state.attempt, "Its driver is not known.", stopped=True, outside=True))
         job.worker.start(implied_effects(state))
 
-    def _recover_or_load_again(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
+    def _recover_or_load_again(self, job: Job, stored: StoredJob, dead: Attempt | None) -> None:
         """One job that cannot be taken up now must not keep the others from being served."""
         try:
             self._recover(job, stored, dead)

@@ -16,8 +16,8 @@ from app.store.queries import StoredJob
 from app.store.store import Store
 from app.store.unreadable import end_unreadable
 from app.worker.clock import Clock
+from app.worker.job.attempt_record import ref_of
 from app.worker.job.drivers import kill_surely
-from app.worker.job.persistence import attempt_record
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.views import StateConflict, Unavailable
@@ -71,7 +71,7 @@ class UnreadableEnder:
         if stored is None:
             raise StoreError(f"There is no job {job_id}.")
         for row in (stored.attempt, stored.ended_attempt):
-            handle = None if row is None else self._host.adopt(attempt_record(row).ref)
+            handle = None if row is None else self._host.adopt(ref_of(row))
             if handle is not None:
                 await kill_surely(handle)
         by = f" by {requested_by}" if requested_by else ""

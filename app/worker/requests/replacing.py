@@ -42,7 +42,8 @@ class Replacing:
     async def planned(
         self, job_id: str, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]
     ) -> JobGraph:
-        """The graph of the new version, which fits the checkpoints as far as can be told. Nothing is changed.
+        """The graph of the new version, which fits the checkpoints as far as can be told. Nothing is stored. To be
+        cancelled as `Submission.plan`.
 
         It keeps the name of the job, on which the ids of the vertices depend.
         """
@@ -66,7 +67,7 @@ class Replacing:
         return graph
 
     async def replace(
-        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
+        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None = None
     ) -> int:
         """The number of the new version, which is durable and on its way into force."""
         options, _ = await self._submission.checked(job_id, graph, artifacts, requested_by)

@@ -1,4 +1,5 @@
-"""A PUT of resource requirements: accepted or refused by the state at the moment when it is processed.
+"""A PUT of resource requirements, and the cancellation of one that waits: whether they are accepted, decided on the
+state that is current when their turn comes.
 
 The function `app.model.requirements.validate_bounds` has the sentences for wrong bounds.
 """
@@ -6,28 +7,32 @@ The function `app.model.requirements.validate_bounds` has the sentences for wron
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobType, JobVertex
 from app.model.options import JobOptions
 from app.model.requirements import Bounds, Deadline, Requirements, validate_bounds
+from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.scaling_policy import within
+from app.model.sentences import ended
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
+from app.scheduler.adaptive.pending import undoing
+from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import status_of
-from app.worker.job.idempotency import request_hash_of
 from app.worker.job.mailbox import RequestDecision
-from app.worker.requests.slot_shares import refusal_by_cap
+from app.worker.requests.declared import refusal_by_cap, refuse_ended, refuse_stale
 from app.worker.views import (
     GivenDeadline,
     InvalidRequest,
     RequirementsResult,
     RequirementsUpdate,
-    StaleVersion,
     StateConflict,
+    Update,
 )
 
 DEADLINE_HEADER: Final = "X-Slotwise-Deadline"
@@ -126,27 +131,6 @@ def resolve_partitions(
     return tuple(numbers), errors
 
 
-def refuse_stale(state: JobState, if_match: int | None) -> None:
-    """Refuse a request whose If-Match names another version of the requirements than the one in force."""
-    if if_match is not None and if_match != state.requirements.version:
-        raise StaleVersion(
-            f"If-Match names version {if_match}, but the requirements are at version "
-            f"{state.requirements.version}: read them again and decide again."
-        )
-
-
-def request_hash(update: RequirementsUpdate) -> str:
-    """What makes two requests with one Idempotency-Key the same request."""
-    parts: list[object] = [sorted(update.bounds.items()), update.if_match, update.reason]
-    if update.state_partitions:
-        parts.append(sorted(update.state_partitions.items()))
-    if update.retry:
-        parts.append(True)
-    if update.deadline is not None:
-        parts.append(["deadline", update.deadline.on_timeout, update.deadline.at_ms, update.deadline.wait_ms])
-    return request_hash_of(parts)
-
-
 def reactive_sentence(state: JobState) -> str:
     """Why bounds of a job in reactive mode cannot be declared, as in production Flink."""
     return (
@@ -188,13 +172,8 @@ def _instant(at_ms: int) -> str:
 
 def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahead_ms: int) -> RequestDecision:
     """What a PUT of requirements does, seeing the state that is current when its turn comes."""
-    status = status_of(state)
-    if status.is_globally_terminal:
-        raise StateConflict(
-            f"Job {state.job_id} has reached the terminal state {status.value}: "
-            "its resource requirements cannot be changed."
-        )
-    refuse_stale(state, update.if_match)
+    refuse_ended(state.job_id, status_of(state), update.refusal)
+    refuse_stale(update, state.requirements.version)
     deadline = deadline_of(state, update.deadline, now_ms, ahead_ms)
     bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
     numbers, more = resolve_partitions(state, bounds, update.state_partitions)
@@ -245,4 +224,51 @@ def not_there_yet(state: JobState) -> Numbers:
         (vertex, number)
         for vertex, number in state.requirements.state_partitions
         if graph.by_id[vertex].max_parallelism != number
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleCancellation(Update):
+    """A DELETE of the rescale ``uuid``. If-Match is about the requirements."""
+
+    subject: ClassVar[str] = RequirementsUpdate.subject
+    refusal: ClassVar[str] = "no rescale of it can be canceled"
+
+    uuid: str
+
+    def parts(self) -> list[object]:
+        return ["cancel-rescale", self.uuid, self.if_match, self.reason]
+
+
+def decide_cancellation(
+    state: JobState, record: RescaleRecord, asked: RescaleCancellation
+) -> RequestDecision:
+    """What a request to cancel the rescale of ``record`` does.
+
+    Raises:
+        StateConflict: nothing of that rescale waits.
+        StaleVersion: If-Match names another version of the requirements than the one in force.
+    """
+    refuse_stale(asked, state.requirements.version)
+    one = next((one for one in state.pending if one.record == record.number), None)
+    if one is None or one.begun:
+        raise StateConflict(_why_not_canceled(state, record, one))
+    who = f"Canceled by {asked.requested_by}" if asked.requested_by else "Canceled"
+    why = ended(f"{who}: {asked.reason}" if asked.reason else who)
+    event = undoing(state, one, asked.requested_by, why, asked.reason)
+    return RequestDecision(event, RequirementsResult(event.requirements.version, changed=True))
+
+
+def _why_not_canceled(state: JobState, record: RescaleRecord, begun: Pending | None) -> str:
+    what, now = f"Rescale {record.number} of job {state.job_id}", state.timeline.open
+    if begun is None and (now is None or now.number != record.number):
+        return f"{what} has ended: there is nothing of it to cancel. To change the bounds, declare others."
+    if record.cause is not TriggerCause.UPDATE_REQUIREMENT:
+        return (
+            f"{what} does not follow from declared bounds ({record.cause}), so there are none to take back."
+        )
+    if record.rollback_of is not None:
+        return f"{what} takes back rescale {record.rollback_of}. To change the bounds, declare others."
+    return (
+        f"{what} cannot be canceled any more: it is being carried out. To change the bounds, declare others."
     )

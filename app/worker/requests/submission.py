@@ -6,8 +6,11 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -43,15 +46,24 @@ from app.worker.job.files import touch, write_artifacts
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.requests.artifacts import refused_artifacts
+from app.worker.requests.declared import refusal_at_submission
 from app.worker.requests.planning import Planner
 from app.worker.requests.requirements import initial_requirements
-from app.worker.requests.slot_shares import refusal_at_submission
-from app.worker.requests.syntax import syntax_fault
 from app.worker.views import InDoubt, InvalidRequest, StateConflict, Unavailable
 
 log = structlog.get_logger()
 
 _DOUBT_RETRY_S = 0.5
+_COMPILE: Final = """
+import sys
+try:
+    compile(sys.stdin.buffer.read(), sys.argv[1], "exec", dont_inherit=True)
+except SyntaxError as error:
+    print(f"{error.lineno or 1} {type(error).__name__}: {error.msg}")
+except ValueError as error:
+    print(f"1 {error}")  # NUL, before Python 3.11.4
+"""
+_COMPILE_LIMIT_S: Final = 20.0
 
 
 class Submission:
@@ -76,7 +88,9 @@ class Submission:
         artifacts: Mapping[str, bytes],
         version_of: str | None = None,
     ) -> JobGraph:
-        """The job graph of what was submitted, which may be a new version of a job. What it is to run in is there."""
+        """The job graph of what was submitted, which may be a new version of a job: a driver is started for a program,
+        and what other jobs are to run in is looked at. Nothing is stored. To be cancelled when nobody waits for it any
+        more."""
         if isinstance(submitted, JobGraph):
             if submitted.runtime.is_own:
                 # Before minutes are spent on what it is to run in.
@@ -114,7 +128,7 @@ class Submission:
         return graph
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
-        """Refuse what `submit` would refuse."""
+        """Refuse what `submit` would refuse. Nothing is stored."""
         if graph.program is not None:
             # A job that starts has another warm driver made once it runs: until then that would be in its way.
             self._host.refill()
@@ -129,7 +143,7 @@ class Submission:
         *,
         is_livy_batch: bool = False,
     ) -> str:
-        """Make the job durable and start scheduling it; its id."""
+        """Make the job durable, start scheduling it, and return its id. ``is_livy_batch``: it gets a number besides."""
         job_id = self._new_id()
         options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
         self._check_checkpoints(graph)
@@ -210,6 +224,23 @@ class Submission:
         if errors:
             raise InvalidRequest(*errors)
         return options, requirements
+
+
+def syntax_fault(script: str, content: bytes) -> str | None:
+    """What keeps ``content`` from being Python, in a sentence with file and line; None if nothing does, or it cannot be
+    told. It is found out without running it, in a process of its own, which a script may bring down."""
+    command = [sys.executable, "-I", "-W", "ignore", "-c", _COMPILE, script]
+    try:
+        ended = subprocess.run(
+            command, input=content, capture_output=True, timeout=_COMPILE_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    line, _, what = ended.stdout.decode(errors="replace").strip().partition(" ")
+    if not what:
+        return None
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"{script}, line {line}: {what}; the program runs with Python {python}."
 
 
 async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:

@@ -5,8 +5,8 @@ come.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
@@ -16,6 +16,7 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
 from app.scheduler.releasable_slots import Releasable, releasable_of
 from app.worker.clock import Clock
+from app.worker.views import Supply
 
 _REVIEW_DELAY_PER_JOB_S = 0.0001
 _FEW_JOBS = 100
@@ -23,116 +24,133 @@ _FEW_JOBS = 100
 many changes share one review."""
 
 
-class SlotBroker(Protocol):
+class SlotBroker(ABC):
     """Where the jobs of a control plane ask for slots: its own pool (`OwnBroker`), or one that it shares with others
-    (`app.worker.slots.shared_broker`)."""
+    (`app.worker.slots.shared_broker`). It runs on the event loop."""
+
+    @property
+    @abstractmethod
+    def pool(self) -> SlotPool:
+        """All slots, as far as they are known here."""
 
     @property
     def total(self) -> int:
         """The slots that there are."""
-        ...
+        return self.pool.total
 
     @property
     def free(self) -> int:
         """What can be given out now."""
-        ...
+        return self.pool.free
 
     @property
     def idle(self) -> int:
         """What no job holds, as far as it is known."""
-        ...
+        return self.pool.idle
 
     @property
     def cluster_unreachable(self) -> bool:
         """Whether the cluster cannot be asked what it has."""
-        ...
+        return self.pool.cluster_unreachable
 
     @property
     def why(self) -> Sequence[str]:
         """Why there are no more slots: what the cluster says."""
-        ...
+        return self.pool.why
 
-    def free_on(self, task_manager: str) -> int: ...
+    def supply(self, master: str | None) -> Supply:
+        """All of that, of this host or of the cluster at ``master``."""
+        return Supply(self.total, self.idle, master, self.cluster_unreachable, tuple(self.why))
+
+    def free_on(self, task_manager: str) -> int:
+        return self.pool.free_on(task_manager)
 
     @property
     def managers(self) -> Sequence[tuple[str, int, int]]:
         """The parts of the host that servers share, with their slots and how many of them are free."""
-        ...
+        return ()
 
     @property
     def arbiter(self) -> str | None:
         """Which control plane decides about the slots, if that is not always this one."""
-        ...
+        return None
 
     def knows(self, job_id: str) -> bool:
         """Whether the job, of whichever control plane, has asked for slots here."""
-        ...
+        return self.pool.knows(job_id)
 
     async def refresh(self) -> None:
         """Read again what other control planes have changed."""
-        ...
+        return
 
+    @abstractmethod
     def granted(self, job_id: str) -> SlotsChanged:
         """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
-        ...
 
     def grants_differ(self, state: JobState) -> bool:
         """Whether the job is to be told that its slots are other than it knows."""
-        ...
+        granted = self.granted(state.job_id)
+        known = (state.slots, state.allowed, state.cluster_unreachable)
+        return (granted.slots, granted.allowed, granted.cluster_unreachable) != known
 
+    @abstractmethod
     def allotment(self, job_id: str) -> Allotment | None: ...
 
     def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
         """How many slots ``job_id`` would get if it declared these numbers."""
-        ...
+        return self.pool.attainable_slots(job_id, desired, minimal)
 
+    @abstractmethod
     def take_offer(self, offer: Offer) -> None:
         """What a cluster offers from now on."""
-        ...
 
     async def look_up(self, job_ids: Sequence[str]) -> set[str]:
         """To be called before these jobs are restored, once their leases are this process's. Those that cannot be, as
         it cannot be read which slots they hold."""
-        ...
+        return set()
 
+    @abstractmethod
     def restore(self, state: JobState) -> None:
         """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
-        ...
 
+    @abstractmethod
     def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
-        """A job that cannot be read uses these slots, as far as that is known: no other job gets them."""
-        ...
+        """A job that cannot be read uses these slots, as far as that is known: they are nobody else's."""
 
+    @abstractmethod
     def declare(self, state: JobState) -> None:
         """What the job wants now, and with which weight, priority and cap."""
-        ...
 
+    @abstractmethod
     def note_releasable(self, state: JobState) -> None:
         """Whether the job runs, and what it can give meanwhile."""
-        ...
 
+    @abstractmethod
     def note_held(self, state: JobState) -> None:
         """The slots of the job by its durable state: others are not its own any more, also after a restart."""
-        ...
 
+    @abstractmethod
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None: ...
 
+    @abstractmethod
     def forget(self, job_id: str) -> None:
         """The job has ended: it holds no slots any more."""
-        ...
 
+    @abstractmethod
     def let_go(self, job_id: str) -> None:
         """The job is not this control plane's any more."""
-        ...
 
-    def review_soon(self) -> None: ...
+    @abstractmethod
+    def review_soon(self) -> None:
+        """Changes that come together share a review."""
 
+    @abstractmethod
     def close(self) -> None: ...
 
 
-class OwnBroker:
-    """The broker of a process that shares its slots with no other. It runs on the event loop. ``tell`` is called with
-    the jobs that hold other slots than before, or may go on to use another number of them."""
+class OwnBroker(SlotBroker):
+    """The broker of a process that shares its slots with no other. ``tell`` is called with the jobs that hold other
+    slots than before, or may go on to use another number of them."""
 
     def __init__(self, pool: SlotPool, clock: Clock, tell: Callable[[set[str]], None]) -> None:
         self._pool = pool
@@ -144,47 +162,10 @@ class OwnBroker:
         self._kept: set[str] = set()
 
     @property
-    def total(self) -> int:
-        return self._pool.total
-
-    @property
-    def free(self) -> int:
-        return self._pool.free
-
-    @property
-    def idle(self) -> int:
-        return self._pool.idle
-
-    @property
-    def cluster_unreachable(self) -> bool:
-        return self._pool.cluster_unreachable
-
-    @property
-    def why(self) -> Sequence[str]:
-        return self._pool.why
-
-    def free_on(self, task_manager: str) -> int:
-        return self._pool.free_on(task_manager)
-
-    @property
-    def managers(self) -> Sequence[tuple[str, int, int]]:
-        return ()
-
-    @property
-    def arbiter(self) -> str | None:
-        return None
-
-    def knows(self, job_id: str) -> bool:
-        return self._pool.knows(job_id)
-
-    async def refresh(self) -> None:
-        pass
-
-    async def look_up(self, job_ids: Sequence[str]) -> set[str]:
-        return set()
+    def pool(self) -> SlotPool:
+        return self._pool
 
     def granted(self, job_id: str) -> SlotsChanged:
-        """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
         pool = self._pool
         return SlotsChanged(
             pool.held_by(job_id),
@@ -193,26 +174,14 @@ class OwnBroker:
             cluster_unreachable=pool.cluster_unreachable,
         )
 
-    def grants_differ(self, state: JobState) -> bool:
-        """Whether the job is to be told that its slots are other than it knows."""
-        pool, job_id = self._pool, state.job_id
-        known = (state.slots, state.allowed, state.cluster_unreachable)
-        return (pool.held_by(job_id), pool.allowed(job_id), pool.cluster_unreachable) != known
-
     def allotment(self, job_id: str) -> Allotment | None:
         return self._pool.allotment(job_id)
 
-    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
-        """How many slots ``job_id`` would get if it declared these numbers."""
-        return self._pool.attainable_slots(job_id, desired, minimal)
-
     def take_offer(self, offer: Offer) -> None:
-        """What a cluster offers from now on."""
         self._pool.take_offer(offer)
         self.review_soon()
 
     def restore(self, state: JobState) -> None:
-        """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
         if state.job_id in self._kept:
             self._kept.discard(state.job_id)
             self._pool.forget(state.job_id)
@@ -235,13 +204,11 @@ class OwnBroker:
         self._pool.note_releasable(job_id, Releasable(running=True, can_give=False))
 
     def declare(self, state: JobState) -> None:
-        """What the job wants now, and with which weight, priority and cap."""
         self._pool.declare(state.job_id, state.declared_slots, state.declared_minimal)
         self._pool.set_share(state.job_id, state.share)
         self.review_soon()
 
     def note_releasable(self, state: JobState) -> None:
-        """Whether the job runs, and what it can give meanwhile."""
         if self._pool.note_releasable(state.job_id, releasable_of(state)):
             self.review_soon()
 
@@ -261,7 +228,6 @@ class OwnBroker:
         self.forget(job_id)
 
     def review_soon(self) -> None:
-        """Review soon: changes that come together share a review."""
         if self._soon is None and not self._closed:
             jobs = self._pool.jobs
             delay_s = 0.0 if jobs <= _FEW_JOBS else jobs * _REVIEW_DELAY_PER_JOB_S
@@ -269,19 +235,18 @@ class OwnBroker:
 
     def close(self) -> None:
         self._closed = True
+        self._cancel()
+
+    def _cancel(self) -> None:
         for handle in (self._soon, self._due):
             if handle is not None:
                 handle.cancel()
+        self._soon = self._due = None
 
     def _review(self) -> None:
         if self._closed:
             return
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+        self._cancel()
         now_ms = self._clock.now_ms()
         changed = self._pool.review(now_ms)
         due_ms = self._pool.next_review_ms

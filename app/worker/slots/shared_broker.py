@@ -18,6 +18,8 @@ from typing import Any
 import structlog
 
 from app.cluster.ports import Offer
+from app.cluster.shared_slots import pool_of_all
+from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
@@ -28,8 +30,8 @@ from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, OwnClaim, SlotTable
 from app.worker.job.job import Job
 from app.worker.slots.arbitration import Arbitration
+from app.worker.slots.broker import SlotBroker
 from app.worker.slots.doorbell import Bells
-from app.worker.slots.pool_view import PoolView
 from app.worker.views import ControlPlaneError
 
 log = structlog.get_logger()
@@ -59,8 +61,8 @@ class _Own:
     let_go_s: float | None = None
 
 
-class SharedBroker(PoolView):
-    """Implements `app.worker.slots.broker.SlotBroker`. Everything here runs on the event loop.
+class SharedBroker(SlotBroker):
+    """What it says of slots is as of its last look into the database.
 
     ``offer``: what a cluster offers; None where each server has slots of the host that all of them are on.
     """
@@ -76,7 +78,12 @@ class SharedBroker(PoolView):
         offer: Offer | None,
         holding_ms: int,
     ) -> None:
-        super().__init__(table, offer, holding_ms=holding_ms)
+        self._table = table
+        self._offer = offer
+        self._is_of_cluster = offer is not None
+        self._holding_ms = holding_ms
+        self._ledger = Ledger()
+        self._overview: SlotPool | None = None
         self._jobs = jobs
         self._tell = tell
         self._spawn = spawn
@@ -111,6 +118,79 @@ class SharedBroker(PoolView):
                 # Each cycle looks at all of them, so many changes are to share one.
                 await asyncio.sleep(jobs * PAUSE_PER_JOB_S)
 
+    # -- of all slots
+
+    async def refresh(self) -> None:
+        """
+        Raises:
+            StoreError: the database is away.
+        """
+        self._note(await self._table.ledger())
+
+    @property
+    def arbiter(self) -> str | None:
+        arbiter = self._ledger.arbiter
+        return None if arbiter is None or arbiter.is_over else arbiter.owner
+
+    @property
+    def free(self) -> int:
+        return 0 if self.cluster_unreachable else super().free
+
+    @property
+    def cluster_unreachable(self) -> bool:
+        """Whether this control plane cannot reach the cluster, or the one that decides about its slots cannot."""
+        return self._offered.unreachable or self._arbiter_without_cluster is not None
+
+    @property
+    def _arbiter_without_cluster(self) -> str | None:
+        arbiter, me = self._ledger.arbiter, self._table.store.owner
+        if arbiter is None or arbiter.is_over or arbiter.owner == me or not arbiter.cluster_unreachable:
+            return None
+        return arbiter.owner
+
+    @property
+    def why(self) -> Sequence[str]:
+        arbiter = self._arbiter_without_cluster
+        if arbiter is None or self._offered.unreachable:
+            return self._offered.why
+        return (
+            f"The server that decides about slots, {arbiter}, cannot reach the cluster.",
+            *self._offered.why,
+        )
+
+    def free_on(self, task_manager: str) -> int:
+        return 0 if self.cluster_unreachable else super().free_on(task_manager)
+
+    @property
+    def managers(self) -> Sequence[tuple[str, int, int]]:
+        return [(name, count, self.free_on(name)) for name, count in self._offered.task_managers]
+
+    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
+        if self.cluster_unreachable:
+            return len(self.pool.held_by(job_id))
+        return super().attainable_slots(job_id, desired, minimal)
+
+    @property
+    def _offered(self) -> Offer:
+        return self._offer_by(self._ledger)
+
+    def _offer_by(self, ledger: Ledger) -> Offer:
+        return Offer(ledger.task_managers) if self._offer is None else self._offer
+
+    @property
+    def pool(self) -> SlotPool:
+        if self._overview is None:
+            self._overview = pool_of_all(
+                self._ledger.entries,
+                self._offered,
+                holding_ms=self._holding_ms,
+                outlasts=not self._is_of_cluster,
+            )
+        return self._overview
+
+    def _note(self, ledger: Ledger) -> None:
+        self._ledger, self._overview = ledger, None
+
     # -- of the jobs of this control plane
 
     def granted(self, job_id: str) -> SlotsChanged:
@@ -122,24 +202,18 @@ class SharedBroker(PoolView):
             holding.slots, holding.allowed, holding.grant.reason, cluster_unreachable=self.cluster_unreachable
         )
 
-    def grants_differ(self, state: JobState) -> bool:
-        granted = self.granted(state.job_id)
-        known = (state.slots, state.allowed, state.cluster_unreachable)
-        return (granted.slots, granted.allowed, granted.cluster_unreachable) != known
-
     def allotment(self, job_id: str) -> Allotment | None:
         own = self._own.get(job_id)
         return None if own is None else own.holding.grant.verdict
 
     def take_offer(self, offer: Offer) -> None:
-        """What the cluster offers from now on. The host's slots are those of the servers."""
+        """The host's slots are those of the servers."""
         if self._is_of_cluster:
             self._offer, self._overview = offer, None
             self.review_soon()
 
     async def look_up(self, job_ids: Sequence[str]) -> set[str]:
-        """Read what there is of jobs that are to be taken up: after this process has got their leases, so that
-        nobody else writes their claims any more. Those of which it cannot be read: they are not to be taken up.
+        """Nobody else writes the claims of these jobs any more.
 
         Raises:
             StoreError: the database is away.

@@ -10,8 +10,7 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     StartScheduling,
 )
-from app.worker.job.implied import implied_effects
-from app.worker.job.orders import orders_for
+from app.worker.job.orders import implied_effects, orders_for
 from tests.unit.batch.driving import running as running_batch
 from tests.unit.scheduler.driving import Job, slots
 

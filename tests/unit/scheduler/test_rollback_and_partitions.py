@@ -18,7 +18,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import JobState, RepartitionRefused
 from app.scheduler.table import following
-from app.worker.requests.insight import dry_run
+from app.worker.requests.dry_run import dry_run
 from app.worker.requests.requirements import decide_update
 from app.worker.views import RequirementsUpdate, StateConflict
 from tests.unit.scheduler.driving import Job

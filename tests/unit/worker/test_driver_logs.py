@@ -173,11 +173,11 @@ async def test_where_it_is_not_known_where_an_attempt_begins_its_log_and_the_one
         await rig.assigned(2)
         log.rmdir()
         log.write_bytes(b"of both\n")
-        views = await rig.plane.attempts(job)
+        views = await rig.plane.logs.attempts(job)
         assert [(view.row.log_from, view.log_bytes) for view in views] == [(None, None), (0, None)]
         for number in (1, 2):
             with pytest.raises(LogGone, match="not known where the log of attempt"):
-                await rig.plane.read_log(job, number, 0, 1_000, still_there)
+                await rig.plane.logs.read(rig.plane.job(job), number, 0, 1_000, still_there)
 
 
 async def test_who_follows_a_log_that_never_stands_still_is_sent_away_too(
@@ -189,7 +189,7 @@ async def test_who_follows_a_log_that_never_stands_still_is_sent_away_too(
     async with rig_on(sqlite_url, tmp_path) as rig:
         logs_to(rig, log)
         job = await restarting(rig)
-        logs, view = rig.plane._logs, rig.plane.job(job)
+        logs, view = rig.plane.logs, rig.plane.job(job)
         asked = 0
 
         def job_of() -> JobView:
@@ -216,7 +216,7 @@ async def test_who_follows_a_log_in_which_nothing_comes_is_sent_away_in_the_end(
     async with rig_on(sqlite_url, tmp_path) as rig:
         logs_to(rig, log)
         job = await restarting(rig)
-        parts = rig.plane.follow_log(job, 1, 0)
+        parts = rig.plane.logs.follow(lambda: rig.plane.job(job), 1, 0)
         assert (await anext(parts)).text == "line\n"
         assert (await anext(parts)).text == ""
         with pytest.raises(Unavailable, match="Nothing was logged for"):
@@ -231,11 +231,11 @@ async def test_no_more_read_at_once_than_the_server_can_bear_and_none_goes_on_fo
     async with rig_on(sqlite_url, tmp_path) as rig:
         logs_to(rig, log)
         job = await restarting(rig)
-        assert (await rig.plane.read_log(job, 1, 0, 300_000, still_there)).next > 200_000
-        assert (await rig.plane.read_log(job, 1, 0, 300_000, is_gone)).next <= 1 << 16
+        assert (await rig.plane.logs.read(rig.plane.job(job), 1, 0, 300_000, still_there)).next > 200_000
+        assert (await rig.plane.logs.read(rig.plane.job(job), 1, 0, 300_000, is_gone)).next <= 1 << 16
         monkeypatch.setattr(views_of_logs, "_READERS_MAX", 0)
         with pytest.raises(Unavailable, match="0 clients read logs"):
-            await rig.plane.read_log(job, 1, 0, 300_000, still_there)
+            await rig.plane.logs.read(rig.plane.job(job), 1, 0, 300_000, still_there)
 
 
 async def test_a_driver_that_takes_the_next_attempt_logs_each_for_itself(
@@ -251,10 +251,12 @@ async def test_a_driver_that_takes_the_next_attempt_logs_each_for_itself(
         assert await rig.assigned(2) is first
         log.write_bytes(b"of the first\nof the second\n")
         await rig.bring_up(job, 2)
-        one, two = [await rig.plane.read_log(job, number, 0, 1_000, still_there) for number in (1, 2)]
+        one, two = [
+            await rig.plane.logs.read(rig.plane.job(job), number, 0, 1_000, still_there) for number in (1, 2)
+        ]
         assert (one.text, one.is_complete) == ("of the first\n", True)
         assert (two.text, two.is_complete) == ("of the second\n", False)
-        newest, oldest = await rig.plane.attempts(job)
+        newest, oldest = await rig.plane.logs.attempts(job)
         assert (newest.log_bytes, oldest.log_bytes) == (14, 13)
         assert (oldest.row.log_from, newest.row.log_from) == (0, 13)
         assert (oldest.row.ending, newest.row.ending) == ("STOPPED", None)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster.ports import DriverRef
 from app.model.protocol import Registration
-from app.store.writes import PutAttempt, UnitOfWork
-from app.worker.job.attempt_record import AttemptRecord
+from app.store.writes import Attempt, PutAttempt, UnitOfWork
+from app.worker.job.attempt_record import described
 from tests.unit.worker.fakes import rig_on
 
-RECORD = AttemptRecord(1, 1, DriverRef("driver-1", 4711, 1.0, "driver-1.lock"), "hash", 1)
+ATTEMPT = Attempt(1, 1, "driver-1", "hash", 1)
 
 
 @pytest.mark.parametrize(
@@ -30,12 +29,12 @@ RECORD = AttemptRecord(1, 1, DriverRef("driver-1", 4711, 1.0, "driver-1.lock"), 
 )
 def test_a_link_is_one_to_the_page_of_spark(told: str, kept: str | None) -> None:
     registration = Registration(4711, 1.0, "build", "4.3.0", "app-1", ui_url=told)
-    assert RECORD.described(registration).ui_url == kept
+    assert described(ATTEMPT, registration).ui_url == kept
 
 
 def test_texts_have_a_largest_size() -> None:
-    described = RECORD.described(Registration(4711, 1.0, "h" * 9_999, "4" * 9_999, "app-1"))
-    assert (described.host, described.spark_version) == ("h" * 255, "4" * 64)
+    told = described(ATTEMPT, Registration(4711, 1.0, "h" * 9_999, "4" * 9_999, "app-1"))
+    assert (told.host, told.spark_version) == ("h" * 255, "4" * 64)
 
 
 async def test_a_start_that_is_given_up_has_not_failed_by_the_failure_before(

@@ -9,7 +9,7 @@ import pytest
 from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState, Restarting, WaitingForResources
-from app.worker.job.implied import implied_effects
+from app.worker.job.orders import implied_effects
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.phases import IN_PHASE, in_phase
 

@@ -9,7 +9,7 @@ import pytest
 from app.cluster.ports import Offer
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.settings import load_settings
-from app.worker.job.placement import misplaced, place_of
+from app.worker.job.places import misplaced, place_of
 from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on
 

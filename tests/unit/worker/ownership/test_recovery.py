@@ -14,8 +14,8 @@ import pytest
 from app.model.rescale import TerminatedReason
 from app.store.store import Store
 from app.worker.job import stored_jobs
-from app.worker.job.implied import implied_effects
 from app.worker.job.job import Job
+from app.worker.job.orders import implied_effects
 from app.worker.slots.broker import OwnBroker
 from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on

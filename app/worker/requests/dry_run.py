@@ -1,62 +1,25 @@
-"""Answers about a job that change nothing: what a PUT would do, and why the job runs as it does."""
+"""What a PUT would do, without doing it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from app.model.batch import RegionStatus
-from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.scaling_policy import differences, within
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.hold import in_effect
 from app.scheduler.adaptive.pending import slots_with_deadline
-from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, JobState
+from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.trial import effective
-from app.scheduler.arbiter import Allotment
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
-from app.scheduler.explain import explain
-from app.scheduler.share_sentences import sentences_of
 from app.scheduler.slots import Demand
-from app.scheduler.step import status_of
-from app.worker.job.places import JobPlaces
-from app.worker.load_sentences import load_sentences
+from app.worker.requests.declared import refusal_by_cap
 from app.worker.requests.requirements import is_same, not_there_yet, reactive_sentence
-from app.worker.requests.slot_shares import refusal_by_cap
-from app.worker.slots.broker import SlotBroker
-from app.worker.views import DryRun, Explanation, JobView, Supply
-
-
-def supply_of(broker: SlotBroker, places: JobPlaces) -> Supply:
-    master = None if places.cluster is None else places.cluster.master
-    return Supply(broker.total, broker.idle, master, broker.cluster_unreachable, tuple(broker.why))
-
-
-def dry_run_now(
-    broker: SlotBroker,
-    places: JobPlaces,
-    state: JobState,
-    bounds: dict[str, Bounds],
-    numbers: Numbers,
-    errors: Sequence[str],
-    on_timeout: OnTimeout | None = None,
-    *,
-    retry: bool = False,
-    before: JobState | None = None,
-) -> DryRun:
-    """`dry_run` with the slots that there are now."""
-    return dry_run(
-        *(state, bounds, numbers, errors),
-        reach=lambda *asked: broker.attainable_slots(state.job_id, *asked),
-        retry=retry,
-        supply=supply_of(broker, places),
-        on_timeout=on_timeout,
-        before=before,
-    )
+from app.worker.views import DryRun, Supply
 
 
 def dry_run(
@@ -78,7 +41,7 @@ def dry_run(
     ``on_timeout``: what is to happen at the deadline that they have. ``before``: with the scaling policy that counts
     now, if ``state`` has another one.
     """
-    current, slots_before = _in_force(state), state.plan.slot_count if state.plan else 0
+    current, slots_before = in_force(state), state.plan.slot_count if state.plan else 0
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
     same = is_same(state, bounds, numbers)
@@ -157,16 +120,12 @@ def _dry_run_of_batch(
         return DryRun(
             bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence, *told, *short_of)
         )
-    slots, decided = state.plan.slot_count, _in_force(state)
+    slots, decided = state.plan.slot_count, in_force(state)
     sentence = scope_of_bounds(evolve(state, requirements=wanted), now)
     return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence, *told))
 
 
-def _is_starting(state: JobState) -> bool:
-    return isinstance(state.phase, CreatingExecutionGraph)
-
-
-def _in_force(state: JobState) -> dict[str, int] | None:
+def in_force(state: JobState) -> dict[str, int] | None:
     """Of a BATCH job: what is decided. None if no plan is in force."""
     if state.plan is None:
         return None
@@ -185,64 +144,3 @@ def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int
 
 def _slots_of(state: JobState, parallelism: dict[str, int]) -> int:
     return sum(max(parallelism[vertex] for vertex in members) for _, members in state.graph.groups)
-
-
-def _load_in_words(view: JobView, now_ms: int) -> list[str]:
-    """Why the job is slow, if it is. While it is started, or rescaled by a restart, that says nothing."""
-    state = view.state
-    if not isinstance(state.phase, Executing) or state.graph.type is JobType.BATCH:
-        return []
-    upper = {vertex_id: bounds.upper for vertex_id, bounds in state.bounds}
-    return load_sentences(view.load, state.graph, upper, now_ms)
-
-
-def explanation(
-    view: JobView,
-    *,
-    now_ms: int,
-    supply: Supply,
-    allotment: Allotment | None,
-    last_batch_ms: int | None,
-    slow_start: str = "",
-) -> Explanation:
-    """What is wanted, held and in force, and in words why they differ. ``allotment``: the arbiter's for this job.
-
-    ``slow_start``: as in `app.cluster.ports.DriverHost`.
-    """
-    state = view.state
-    sentences, violations = explain(state, now_ms)
-    words = [*sentences, slow_start] if slow_start and _is_starting(state) else list(sentences)
-    desired, declared = Demand.of(state.graph, effective(state)).desired, Demand.of(state.graph, state.bounds)
-    # Those of an attempt that is over say nothing, nor do those of one that does not run yet.
-    executors = view.executors
-    if executors is not None and (executors.attempt != state.attempt or state.plan is None):
-        executors = None
-    missing = executors.in_words(state.job_id, supply.master or "", now_ms) if executors else []
-    words += missing
-    words += _load_in_words(view, now_ms)
-    if not view.status.is_globally_terminal and len(state.slots) < desired:
-        words += [supply.in_words(len(state.slots)), *supply.sentences()]
-    elif missing:
-        words += supply.sentences()
-    if not view.status.is_globally_terminal and allotment is not None and not supply.cluster_unreachable:
-        held = len(state.slots)
-        words += sentences_of(allotment, state.share, held=held, total=supply.total, now_ms=now_ms)
-    in_force = _in_force(state)
-    return Explanation(
-        state=state,
-        status=status_of(state),
-        desired_slots=declared.desired,
-        minimal_slots=declared.minimal,
-        held_slots=len(state.slots),
-        used_slots=state.plan.slot_count if state.plan else 0,
-        attainable=in_force
-        if state.graph.runs_by_regions
-        else Demand.of(state.graph, in_effect(state)).parallelism(len(state.slots)),
-        in_force=in_force,
-        sentences=tuple(words),
-        violations=tuple(violations),
-        last_batch_ms=last_batch_ms,
-        allotment=None if view.status.is_globally_terminal else allotment,
-        supply=supply,
-        executors=executors,
-    )

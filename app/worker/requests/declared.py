@@ -1,0 +1,163 @@
+"""What is declared for a job by a PUT: how the PUT of each of it is decided, seeing the state of the moment when its
+turn comes. Of the scaling policy and of the slot share all of it is here; of requirements see `requirements`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from app.model.jobgraph import JobGraph
+from app.model.options import JobOptions
+from app.model.requirements import Requirements
+from app.model.scaling_policy import NO_LIMITS, FloorCeiling, ScalingPolicy, faults, in_graph
+from app.model.slot_share import SlotShare, beyond_cap
+from app.model.status import JobStatus
+from app.scheduler.adaptive.events import ScalingPolicyUpdated, SlotShareUpdated
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.slots import Demand
+from app.scheduler.step import status_of
+from app.worker.job.mailbox import RequestDecision
+from app.worker.views import InvalidRequest, RequirementsResult, StaleVersion, StateConflict, Update
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicyUpdate(Update):
+    """A PUT of a scaling policy, or a DELETE, which sets no limits. Keys of ``vertices`` are ids of vertices, or what
+    was given in the place of one."""
+
+    subject: ClassVar[str] = "the scaling policy is"
+    refusal: ClassVar[str] = "its scaling policy cannot be changed"
+
+    all_vertices: FloorCeiling = NO_LIMITS
+    vertices: Mapping[str, FloorCeiling] = field(default_factory=dict)
+
+    def parts(self) -> list[object]:
+        vertices = sorted((vertex, own.floor, own.ceiling) for vertex, own in self.vertices.items())
+        everywhere = (self.all_vertices.floor, self.all_vertices.ceiling)
+        return ["scaling-policy", everywhere, vertices, self.if_match, self.reason]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotShareUpdate(Update):
+    """A PUT of a slot share. Its numbers are within their ranges."""
+
+    subject: ClassVar[str] = "the slot share is"
+    refusal: ClassVar[str] = "its slot share cannot be changed"
+
+    weight: int
+    priority: int
+    cap: int | None
+
+    def parts(self) -> list[object]:
+        return ["slot-share", self.weight, self.priority, self.cap, self.if_match, self.reason]
+
+
+def refuse_ended(job_id: str, status: JobStatus, refusal: str) -> None:
+    """
+    Raises:
+        StateConflict: the job is over.
+    """
+    if status.is_globally_terminal:
+        raise StateConflict(f"Job {job_id} has reached the terminal state {status.value}: {refusal}.")
+
+
+def refuse_stale(update: Update, version: int) -> None:
+    """
+    Raises:
+        StaleVersion: If-Match names another version than ``version``, the one in force.
+    """
+    if update.if_match is not None and update.if_match != version:
+        it = "them" if update.subject.endswith("are") else "it"
+        raise StaleVersion(
+            f"If-Match names version {update.if_match}, but {update.subject} at version {version}: "
+            f"read {it} again and decide anew."
+        )
+
+
+def next_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> ScalingPolicy:
+    """The policy that ``update`` makes; that of ``state`` if it sets exactly the same limits.
+
+    Raises:
+        StateConflict: the job has ended, or its cap does not allow the floors.
+        StaleVersion: If-Match names another version than the one in force.
+        InvalidRequest: the limits do not fit the job.
+    """
+    known = state.policy
+    refuse_ended(state.job_id, status_of(state), update.refusal)
+    refuse_stale(update, known.version)
+    gone = known.gone_from(state.graph)
+    if errors := faults(state.graph, update.all_vertices, update.vertices, gone):
+        raise InvalidRequest(*errors)
+    policy = ScalingPolicy(
+        known.version + 1,
+        update.all_vertices,
+        in_graph(state.graph, update.vertices.items(), gone),
+        update.requested_by,
+        update.reason,
+        now_ms,
+    )
+    if policy.same_as(known):
+        return known
+    changed = evolve(state, policy=policy)
+    if (refused := refusal_by_cap(changed, changed.bounds)) is not None:
+        raise StateConflict(refused)
+    return policy
+
+
+def with_policy(
+    state: JobState, update: ScalingPolicyUpdate, now_ms: int
+) -> tuple[JobState, tuple[str, ...]]:
+    """``state`` as ``update`` would make it, and why it would be refused; raises like `next_policy` if it is stale."""
+    try:
+        return evolve(state, policy=next_policy(state, update, now_ms)), ()
+    except (InvalidRequest, StateConflict) as refused:
+        return state, tuple(refused.errors)
+
+
+def decide_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> RequestDecision:
+    """Raises like `next_policy`."""
+    policy = next_policy(state, update, now_ms)
+    if policy is state.policy:
+        return RequestDecision(None, RequirementsResult(policy.version, changed=False))
+    return RequestDecision(ScalingPolicyUpdated(policy), RequirementsResult(policy.version, changed=True))
+
+
+def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> RequestDecision:
+    """
+    Raises:
+        StateConflict: the job has ended, or the cap is below its lower bounds.
+        StaleVersion: If-Match names another version than the one in force.
+    """
+    known = state.share
+    refuse_ended(state.job_id, status_of(state), update.refusal)
+    refuse_stale(update, known.version)
+    if known.asks(update.weight, update.priority, update.cap):
+        return RequestDecision(None, RequirementsResult(known.version, changed=False))
+    conflict = beyond_cap(Demand.of(state.graph, state.bounds).minimal, update.cap)
+    if conflict is not None:
+        raise StateConflict(conflict)
+    version = known.version + 1
+    share = SlotShare(
+        version, update.weight, update.priority, update.cap, update.requested_by, update.reason, now_ms
+    )
+    return RequestDecision(SlotShareUpdated(share), RequirementsResult(version, changed=True))
+
+
+def refusal_by_cap(state: JobState, requirements: Requirements) -> str | None:
+    """Why the cap in force does not allow ``requirements``; None if it does."""
+    minimal = Demand.of(state.graph, requirements).minimal
+    cap = state.share.cap
+    if cap is None or cap >= minimal:
+        return None
+    return (
+        f"The lower bounds need {minimal} slot(s), and the cap of the job is {cap}: ask for lower ones, or have the "
+        f"cap raised first (PUT /jobs/{state.job_id}/slot-share)."
+    )
+
+
+def refusal_at_submission(graph: JobGraph, requirements: Requirements, options: JobOptions) -> list[str]:
+    """A sentence if the cap of a graph is below its own lower bounds."""
+    conflict = beyond_cap(Demand.of(graph, requirements).minimal, options.slots_cap)
+    return [] if conflict is None else [f"config: Option slotwise.slots.cap: {conflict}"]
