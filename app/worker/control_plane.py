@@ -124,12 +124,12 @@ class ControlPlane:
             tracing=tracing,
         )
         self.planner = Planner(host, places, limit_s=planning_timeout_s)
-        self.submission = Submission(store, self._keeper, host, self.planner, places, clock, new_id)
+        self.submission = Submission(self._keeper, self.planner, new_id)
         self.logs = DriverLogs(store, lambda: self._closing)
         self.executor_logs = ExecutorLogs(store, places.cluster)
-        self.replacing = Replacing(self._keeper, self.submission, places)
-        self._forgetter = Forgetter(store, self._keeper, places, self.job)
-        self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
+        self.replacing = Replacing(self._keeper, self.submission)
+        self._forgetter = Forgetter(self._keeper)
+        self._ender = UnreadableEnder(self._keeper)
         self.events = EventFeed(store)
         self.livy = LivyBatches(store)
         self._closing = False
@@ -153,9 +153,9 @@ class ControlPlane:
         if member is not None:
             self._keeper.share_slots(member, bells, self._offer, self._slot_holding_ms)
         await self._forgetter.finish()
-        ownership = Ownership(self._store, self._keeper, member=member, is_dead=is_dead)
+        ownership = Ownership(self._keeper, member=member, is_dead=is_dead)
         await ownership.start(renew_every_s=renew_every_s)
-        return ControlPlanes(self._store, self._keeper, ownership)
+        return ControlPlanes(self._keeper, ownership)
 
     async def close(self) -> None:
         """Stop working on every job; drivers keep running. Waiting drivers are sent away, and those that plan programs

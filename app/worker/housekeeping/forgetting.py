@@ -8,30 +8,22 @@ if the job is still stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
 from app.store.errors import OutcomeUnknown, StoreError
-from app.store.store import Store
 from app.worker.job.files import jobs_set_aside, put_back, remove_set_aside, set_aside
-from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
-from app.worker.views import JobView, StateConflict, Unavailable
+from app.worker.views import StateConflict, Unavailable
 
 log = structlog.get_logger()
 
 
 class Forgetter:
-    """Forgets one job at a time. ``job`` finds a job, or says why there is none."""
+    """Forgets one job at a time."""
 
-    def __init__(
-        self, store: Store, keeper: JobKeeper, places: JobPlaces, job: Callable[[str], JobView]
-    ) -> None:
-        self._store = store
-        self._keeper = keeper
-        self._places = places
-        self._job = job
+    def __init__(self, keeper: JobKeeper) -> None:
+        self._keeper, self._store, self._places = keeper, keeper.store, keeper.places
         self._turn = asyncio.Lock()
         self._removal = asyncio.Lock()
         self._removing: dict[asyncio.Task[None], None] = {}
@@ -43,7 +35,7 @@ class Forgetter:
         """
         async with self._turn:
             unreadable = self._keeper.unreadable.get(job_id)
-            status = self._job(job_id).status if unreadable is None else unreadable.summary.status
+            status = self._keeper.find(job_id).status if unreadable is None else unreadable.summary.status
             if not status.is_globally_terminal:
                 raise StateConflict(
                     f"Job {job_id} cannot be forgotten while it is {status.value}: cancel or stop it first."

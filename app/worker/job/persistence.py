@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from app.model.public_event import PublicEvent
-from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
@@ -61,7 +60,6 @@ class Change:
 
     effects: list[Effect] = field(default_factory=list)
     records: dict[int, RescaleRecord] = field(default_factory=dict)
-    requirements: list[tuple[Requirements, int]] = field(default_factory=list)
     answers: dict[str, tuple[str, RequirementsResult]] = field(default_factory=dict)
     rows: list[Write] = field(default_factory=list)
     acknowledged: tuple[int, int] | None = None
@@ -70,7 +68,7 @@ class Change:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write. An acknowledgement alone is not worth a transaction."""
-        return not (self.effects or self.records or self.requirements or self.answers or self.rows)
+        return not (self.effects or self.records or self.answers or self.rows)
 
     def add(
         self, before: JobState, event: Event, after: JobState, effects: tuple[Effect, ...], now_ms: int
@@ -86,7 +84,7 @@ class Change:
         if after.versions.current != before.versions.current:
             self.rows.append(SetVersion(after.versions.current))
         if after.requirements is not before.requirements:
-            self.requirements.append((after.requirements, now_ms))
+            self.rows.append(AddRequirements(after.requirements, now_ms))
         if after.policy is not before.policy:
             self.rows.append(AddScalingPolicy(after.policy))
 
@@ -137,8 +135,6 @@ class JobWriter:
         # An ended record is put before the one that follows it: only one may be open.
         for number in sorted(change.records):
             unit.add(PutRescale(change.records[number]))
-        for requirements, created_ms in change.requirements:
-            unit.add(AddRequirements(requirements, created_ms))
         for key, (request_hash, answer) in change.answers.items():
             unit.add(AddIdempotencyKey(key, request_hash, answer.version, answer.changed, now_ms))
         if change.acknowledged is not None:

@@ -10,7 +10,6 @@ import structlog
 
 from app.store.members import JobMark, Member
 from app.store.queries import StoredJob
-from app.store.store import Store
 from app.worker.job.stored_jobs import read_view
 from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JOBS_PER_READ, JobKeeper
@@ -34,9 +33,8 @@ class MemberView:
 class ControlPlanes:
     """The view of one control plane on those that share its jobs; it may be alone (``is_shared`` false)."""
 
-    def __init__(self, store: Store, keeper: JobKeeper, ownership: Ownership) -> None:
-        self._store = store
-        self._keeper = keeper
+    def __init__(self, keeper: JobKeeper, ownership: Ownership) -> None:
+        self._keeper, self._store = keeper, keeper.store
         self._ownership = ownership
         # Of the jobs in `glimpses`, and of ended ones.
         self._marks: dict[str, JobMark] = {}

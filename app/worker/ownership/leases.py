@@ -17,7 +17,6 @@ import structlog
 from app.store.errors import StoreError
 from app.store.leases import Lease
 from app.store.members import Member, Members, MemberState, Spread
-from app.store.store import Store
 from app.worker.job.job import Job
 from app.worker.job.stored_jobs import quiet
 from app.worker.ownership.recovery import JOBS_PER_READ, JobKeeper
@@ -41,18 +40,16 @@ class Ownership:
 
     def __init__(
         self,
-        store: Store,
         keeper: JobKeeper,
         *,
         member: Member | None = None,
         is_dead: Callable[[Member], bool] = lambda _: False,
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
-        self.members = Members(store)
+        self.members = Members(keeper.store)
         self.member = member
         self.spread = Spread((), 0)
-        self._store = store
-        self._keeper = keeper
+        self._keeper, self._store = keeper, keeper.store
         self._is_dead = is_dead
         self._look_every_s = look_every_s
         self._handed_over = 0

@@ -67,8 +67,8 @@ class JobKeeper(JobsKnown):
         self.lease_certainty = LeaseCertainty(clock)
         # The other control planes that share the jobs, as of the last look.
         self.peers: list[Member] = []
-        self.unreadable = UnreadableJobs(store, self)
-        self._store = store
+        self.store = store
+        self.unreadable = UnreadableJobs(self)
         self.host = host
         self.broker: SlotBroker = OwnBroker(pool, clock, self.tell_grants)
         self.places = places
@@ -82,7 +82,7 @@ class JobKeeper(JobsKnown):
         the members themselves have slots."""
         self.broker.close()
         self.broker = broker = SharedBroker(
-            SlotTable(self._store, member.home),
+            SlotTable(self.store, member.home),
             self.jobs,
             self.tell_grants,
             self.spawn,
@@ -95,8 +95,8 @@ class JobKeeper(JobsKnown):
     async def start(self) -> None:
         """Take up every job that is not over, and of which this process has the lease."""
         await self._load_ended()
-        found = await self._prepare_all(await self._store.load_live_jobs())
-        # No await from here on: no caller may find a job that does not know its driver yet.
+        found = await self._prepare_all(await self.store.load_live_jobs())
+        # Without a pause from here on: nobody may find a job that does not know its driver yet.
         taken = [(self._take_up(stored), stored, dead) for stored, dead in found]
         for job, stored, dead in taken:
             if job is not None:
@@ -164,7 +164,7 @@ class JobKeeper(JobsKnown):
         return job
 
     def _is_ours(self, stored: StoredJob) -> bool:
-        return stored.lease is not None and stored.lease.owner == self._store.owner
+        return stored.lease is not None and stored.lease.owner == self.store.owner
 
     async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, Attempt | None]]:
         """Each job with what `_prepare` says of it, but for those whose files cannot be laid out now."""
@@ -185,7 +185,7 @@ class JobKeeper(JobsKnown):
         """Lay out the files of a job again if any is gone or damaged; its last attempt, if that is over."""
         if self._is_ours(stored) and stored.lease is not None:
             await self.tell_address(stored.job_id, stored.lease.epoch)
-        await lay_out_files(self._store, self.places, stored)
+        await lay_out_files(self.store, self.places, stored)
         return stored.ended_attempt
 
     async def tell_address(self, job_id: str, epoch: int) -> None:
@@ -227,10 +227,10 @@ class JobKeeper(JobsKnown):
             self.diverged(job.job_id)
 
     async def _load_ended(self) -> None:
-        summaries = await self._store.list_jobs(ended=True)
+        summaries = await self.store.list_jobs(ended=True)
         for first in range(0, len(summaries), JOBS_PER_READ):
             page = summaries[first : first + JOBS_PER_READ]
-            for stored in await self._store.load_jobs([summary.job_id for summary in page]):
+            for stored in await self.store.load_jobs([summary.job_id for summary in page]):
                 self.show_ended(stored)
 
     def show_ended(self, stored: StoredJob) -> None:
@@ -253,7 +253,7 @@ class JobKeeper(JobsKnown):
     ) -> Job:
         clock = JobClock(self.clock, latest_ms(state))
         writer = JobWriter(
-            self._store,
+            self.store,
             clock,
             state.job_id,
             epoch,
@@ -313,7 +313,7 @@ class JobKeeper(JobsKnown):
             self._loading.discard(job_id)
 
     async def _load_once_more(self, job_id: str) -> None:
-        stored = await self._store.load_job(job_id)
+        stored = await self.store.load_job(job_id)
         if stored is None or stored.summary.status.is_globally_terminal:
             self.broker.forget(job_id)
             self.elsewhere.discard(job_id)

@@ -22,7 +22,6 @@ from app.model.plan import Slot
 from app.model.status import JobStatus
 from app.store.errors import StoreError
 from app.store.queries import JobSummary, StoredJob
-from app.store.store import Store
 from app.worker.job.stored_jobs import read_view
 from app.worker.views import StateConflict
 
@@ -76,13 +75,12 @@ class UnreadableJob:
 class UnreadableJobs:
     """The unreadable jobs of one control plane."""
 
-    def __init__(self, store: Store, keeper: JobKeeper) -> None:
+    def __init__(self, keeper: JobKeeper) -> None:
         # Whether others could read what this one cannot: then leases are given up.
         self.has_others = False
         self._jobs: dict[str, UnreadableJob] = {}
         self._delays: dict[str, tuple[float, float]] = {}
-        self._store = store
-        self._keeper = keeper
+        self._keeper, self._store = keeper, keeper.store
         self._looking = False
 
     def __contains__(self, job_id: object) -> bool:

@@ -7,18 +7,14 @@ from dataclasses import replace
 
 import structlog
 
-from app.cluster.ports import DriverHost
 from app.model.jobgraph import JobType
 from app.model.status import JobStatus
 from app.store.errors import StoreError
 from app.store.leases import LeaseHeld
 from app.store.queries import StoredJob
-from app.store.store import Store
 from app.store.unreadable import end_unreadable
-from app.worker.clock import Clock
 from app.worker.job.attempt_record import ref_of
 from app.worker.job.drivers import kill_surely
-from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.views import StateConflict, Unavailable
 
@@ -28,14 +24,8 @@ log = structlog.get_logger()
 class UnreadableEnder:
     """Cancels a job that cannot be read: ends its driver, and writes down that it is canceled."""
 
-    def __init__(
-        self, store: Store, host: DriverHost, clock: Clock, keeper: JobKeeper, places: JobPlaces
-    ) -> None:
-        self._store = store
-        self._host = host
-        self._clock = clock
-        self._keeper = keeper
-        self._places = places
+    def __init__(self, keeper: JobKeeper) -> None:
+        self._keeper, self._store = keeper, keeper.store
         self._turn = asyncio.Lock()
 
     async def cancel(self, job_id: str, requested_by: str | None) -> None:
@@ -62,7 +52,7 @@ class UnreadableEnder:
             self._keeper.unreadable.note(stored, job.why)
             self._keeper.broker.forget(job_id)
             if job.summary.type == JobType.BATCH:
-                await asyncio.to_thread(self._places.drop_results, job_id)
+                await asyncio.to_thread(self._keeper.places.drop_results, job_id)
 
     async def _end(self, job_id: str, requested_by: str | None) -> StoredJob:
         # From here on no other server takes over the job or starts anything for it.
@@ -71,11 +61,11 @@ class UnreadableEnder:
         if stored is None:
             raise StoreError(f"There is no job {job_id}.")
         for row in (stored.attempt, stored.ended_attempt):
-            handle = None if row is None else self._host.adopt(ref_of(row))
+            handle = None if row is None else self._keeper.host.adopt(ref_of(row))
             if handle is not None:
                 await kill_surely(handle)
         by = f" by {requested_by}" if requested_by else ""
-        now_ms = self._clock.now_ms()
+        now_ms = self._keeper.clock.now_ms()
         message = f"The job was canceled{by}, while what is stored of it could not be read."
         await self._store.write(
             lambda connection: end_unreadable(connection, lease, ended_ms=now_ms, message=message)

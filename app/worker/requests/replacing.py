@@ -24,7 +24,6 @@ from app.scheduler.step import status_of
 from app.store.writes import AddArtifact, AddVersion
 from app.worker.job.files import artifacts_name, write_artifacts
 from app.worker.job.mailbox import RequestDecision
-from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.requests.submission import Submission
 from app.worker.views import InvalidRequest, StateConflict, Unavailable
@@ -35,8 +34,8 @@ log = structlog.get_logger()
 class Replacing:
     """How new versions of jobs come in, one at a time for each job."""
 
-    def __init__(self, keeper: JobKeeper, submission: Submission, places: JobPlaces) -> None:
-        self._keeper, self._submission, self._places = keeper, submission, places
+    def __init__(self, keeper: JobKeeper, submission: Submission) -> None:
+        self._keeper, self._submission, self._places = keeper, submission, keeper.places
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def planned(

@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
-from app.cluster.ports import DriverHost
 from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.graphdoc import GraphErrors, to_document
@@ -31,7 +30,6 @@ from app.scheduler.adaptive.state import Finished
 from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state, status_of
 from app.store.errors import JobExists, OutcomeUnknown, StoreError
-from app.store.store import Store
 from app.store.writes import (
     FIRST_EPOCH,
     AddArtifact,
@@ -41,7 +39,6 @@ from app.store.writes import (
     CreateJob,
     UnitOfWork,
 )
-from app.worker.clock import Clock
 from app.worker.job.files import touch, write_artifacts
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
@@ -69,18 +66,9 @@ _COMPILE_LIMIT_S: Final = 20.0
 class Submission:
     """How jobs come in."""
 
-    def __init__(
-        self,
-        store: Store,
-        keeper: JobKeeper,
-        host: DriverHost,
-        planner: Planner,
-        places: JobPlaces,
-        clock: Clock,
-        new_id: Callable[[], str],
-    ) -> None:
-        self._store, self._keeper, self._host, self._planner = store, keeper, host, planner
-        self._places, self._clock, self._new_id = places, clock, new_id
+    def __init__(self, keeper: JobKeeper, planner: Planner, new_id: Callable[[], str]) -> None:
+        self._keeper, self._planner, self._new_id = keeper, planner, new_id
+        self._host, self._places = keeper.host, keeper.places
 
     async def plan(
         self,
@@ -147,7 +135,7 @@ class Submission:
         job_id = self._new_id()
         options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
         self._check_checkpoints(graph)
-        now_ms = self._clock.now_ms()
+        now_ms = self._keeper.clock.now_ms()
         state = initial_state(job_id, graph, options, requirements, now_ms)
         unit = UnitOfWork(job_id, FIRST_EPOCH).add(
             CreateJob(
@@ -166,7 +154,7 @@ class Submission:
             *[AddLivyBatch()] * is_livy_batch,
         )
         job = self._keeper.build_new(state, now_ms, requested_by)
-        if await make_durable(self._store, self._keeper, self._places, unit, artifacts):
+        if await make_durable(self._keeper, unit, artifacts):
             self._keeper.add(job)
             job.deliver(StartScheduling())
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
@@ -290,9 +278,7 @@ def _refused_settings(config: Iterable[tuple[str, str]], places: JobPlaces) -> l
     return [f"config: {refusal}" for refusal in refusals if refusal is not None]
 
 
-async def make_durable(
-    store: Store, keeper: JobKeeper, places: JobPlaces, unit: UnitOfWork, artifacts: Mapping[str, bytes]
-) -> bool:
+async def make_durable(keeper: JobKeeper, unit: UnitOfWork, artifacts: Mapping[str, bytes]) -> bool:
     """Files first: what is in the database is a job, and would be run. Whether the job is as it was submitted, to be
     added to ``keeper`` at once. If not, whoever has taken it up has written to it, and ``keeper`` will see who.
 
@@ -300,7 +286,7 @@ async def make_durable(
         Unavailable: nothing was stored.
         InDoubt: it is not known whether it was.
     """
-    directory = places.artifacts_dir(unit.job_id)
+    places, directory = keeper.places, keeper.places.artifacts_dir(unit.job_id)
     in_doubt = False
     keeper.submitting.add(unit.job_id)
     try:
@@ -309,7 +295,7 @@ async def make_durable(
         await keeper.tell_address(unit.job_id, FIRST_EPOCH)
         while True:
             try:
-                await store.commit(unit)
+                await keeper.store.commit(unit)
                 return True
             except OutcomeUnknown as error:
                 in_doubt = True

@@ -22,7 +22,7 @@ async def test_a_job_that_is_this_process_again_at_a_newer_epoch_is_taken_up_ane
         job = await rig.run()
         # Taken by another one, and back: or an answer to a claim was lost.
         await rig.store.acquire_lease(job)
-        await Ownership(rig.store, rig.plane._keeper)._renew()
+        await Ownership(rig.plane._keeper)._renew()
         assert rig.plane._keeper.jobs[job].writer.epoch == 2
         result = await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
         assert (result.version, len(rig.host.drivers)) == (2, 1), "its driver was adopted"
@@ -32,7 +32,7 @@ async def test_a_renewal_leaves_jobs_alone_whose_epoch_is_their_own(sqlite_url: 
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run()
         served = rig.plane._keeper.jobs[job]
-        await Ownership(rig.store, rig.plane._keeper)._renew()
+        await Ownership(rig.plane._keeper)._renew()
         assert rig.plane._keeper.jobs[job] is served
 
 

@@ -65,7 +65,7 @@ async def test_a_commit_that_is_made_after_the_job_was_looked_for_is_found_by_it
         rig.fail_commits(None)
         await rig.until(lambda: job not in rig.plane._keeper._loading, "the job was looked for")
         await rig.store.commit(unit)
-        await Ownership(rig.store, rig.plane._keeper)._renew()
+        await Ownership(rig.plane._keeper)._renew()
         await rig.bring_up(job, 1)
 
 
@@ -78,7 +78,7 @@ async def test_a_job_that_is_being_submitted_is_not_taken_up_by_a_look_at_the_le
         async def commit(unit: UnitOfWork) -> None:
             await real(unit)
             rig.fail_commits(None)
-            await Ownership(rig.store, rig.plane._keeper)._renew()
+            await Ownership(rig.plane._keeper)._renew()
             assert not rig.plane.jobs()
 
         rig.store.commit = commit  # type: ignore[method-assign]
