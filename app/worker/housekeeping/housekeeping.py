@@ -8,7 +8,9 @@ finds these rows again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -29,6 +31,23 @@ _ROWS_PER_TRANSACTION = 500
 # Who looks for what went wrong reads the newest logs; a job that fails and restarts may have thousands of attempts.
 ATTEMPTS_KEPT = 10
 _DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a pass has removed, in rows, and how often it failed."""
+
+    removed: int = 0
+    failed: int = 0
+
+    @contextlib.contextmanager
+    def counting(self, sentence: str, **of: str) -> Iterator[None]:
+        """What fails in it goes to the log with ``sentence``, and the pass goes on."""
+        try:
+            yield
+        except (StoreError, OSError) as error:
+            self.failed += 1
+            log.warning(sentence, **of, error=str(error))
 
 
 class Housekeeper:
@@ -108,31 +127,22 @@ class Housekeeper:
         older_than_ms = now_ms - self._max_age_ms
         views = {view.state.job_id: view for view in self._jobs()}
         keep = {job_id: view.state.options.rescale_history_size for job_id, view in views.items()}
-        removed = failed = 0
+        done = _Done()
         for job_id in await self._store.prunable(
             keep, older_than_ms=older_than_ms, most=self._requests_max_count
         ):
-            try:
-                removed += await self._tidy_job(job_id, keep[job_id], older_than_ms)
-            except StoreError as error:
-                failed += 1
-                log.warning("old records of a job could not be removed", job=job_id, error=str(error))
-        try:
-            removed += await _in_slices(
+            with done.counting("old records of a job could not be removed", job=job_id):
+                done.removed += await self._tidy_job(job_id, keep[job_id], older_than_ms)
+        with done.counting("old events could not be removed"):
+            done.removed += await _in_slices(
                 self._store.prune_events,
                 older_than_ms=now_ms - self._events_max_age_ms,
                 most=self._events_max_count,
             )
-        except StoreError as error:
-            failed += 1
-            log.warning("old events could not be removed", error=str(error))
-        of_attempts, not_tidy = await self._tidy_attempts(views)
-        try:
+        await self._tidy_attempts(views, done)
+        with done.counting("what submissions left could not be removed"):
             await self._drop_strays()
-        except OSError as error:
-            failed += 1
-            log.warning("what submissions left could not be removed", error=str(error))
-        return removed + of_attempts, failed + not_tidy + failed_to_forget
+        return done.removed, done.failed + failed_to_forget
 
     async def _forget_ended(self, now_ms: int) -> int:
         """Forget the jobs that ended long ago, or that are too many; the number of those that could not be."""
@@ -155,34 +165,26 @@ class Housekeeper:
                 log.warning("an ended job could not be forgotten", job=job_id, error=str(error))
         return failed
 
-    async def _tidy_attempts(self, views: Mapping[str, JobView]) -> tuple[int, int]:
-        """Remove what dead attempts and ended jobs leave behind: the rows removed, and the jobs with which it failed.
+    async def _tidy_attempts(self, views: Mapping[str, JobView], done: _Done) -> None:
+        """Remove what dead attempts and ended jobs leave behind.
 
         The results of a job that has ended are removed when it ends, unless the server was killed at that moment.
         """
         found = await self._store.dead_attempts(list(views))
         self._tidy_to = {job_id: self._tidy_to[job_id] for job_id in found if job_id in self._tidy_to}
-        removed = failed = 0
         for job_id, (oldest, dead) in found.items():
-            try:
+            with done.counting("old attempts of a job could not be removed", job=job_id):
                 state = (dead, views[job_id].ended_ms is not None)
                 if self._tidy_to.get(job_id) != state:
                     await asyncio.to_thread(self._tidy_files, job_id, *state)
                     self._tidy_to[job_id] = state
                 if oldest <= dead - ATTEMPTS_KEPT:
-                    removed += await self._prune_attempts(job_id)
-            except (StoreError, OSError) as error:
-                failed += 1
-                log.warning("old attempts of a job could not be removed", job=job_id, error=str(error))
-        return removed, failed
+                    done.removed += await _in_slices(self._store.prune_attempts, job_id, keep=ATTEMPTS_KEPT)
 
     def _tidy_files(self, job_id: str, dead: int, has_ended: bool) -> None:
         tidy_attempts(self._job_dir(job_id), dead, ATTEMPTS_KEPT)
         if has_ended:
             self._drop_results(job_id)
-
-    async def _prune_attempts(self, job_id: str) -> int:
-        return await _in_slices(self._store.prune_attempts, job_id, keep=ATTEMPTS_KEPT)
 
     async def _tidy_job(self, job_id: str, keep: int, older_than_ms: int) -> int:
         store, most = self._store, self._requests_max_count

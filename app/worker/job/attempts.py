@@ -28,7 +28,6 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.state import StopWithSavepoint
 from app.store.writes import Attempt, DescribeDriver, Write
-from app.worker.clock import JobClock
 from app.worker.job.attempt_record import described, hash_secret, ref_of, write_outcome, write_spec
 from app.worker.job.drivers import (
     died,
@@ -43,7 +42,7 @@ from app.worker.job.drivers import (
     outcome_event,
     write_down,
 )
-from app.worker.job.persistence import JobWriter, LostOwnership
+from app.worker.job.persistence import LostOwnership
 
 if TYPE_CHECKING:
     from app.worker.job.job import Job
@@ -56,11 +55,9 @@ _EXIT_GRACE_S = 10.0
 class Attempts:
     """The driver side of one job."""
 
-    def __init__(self, job: Job, *, host: DriverHost, writer: JobWriter, clock: JobClock) -> None:
-        self._job = job
-        self._host = host
-        self._writer = writer
-        self._clock = clock
+    def __init__(self, job: Job, host: DriverHost) -> None:
+        self._job, self._host = job, host
+        self._writer, self._clock = job.writer, job.clock
         _ = job.java_options  # What cannot be read is found when the job is built.
         self._handle: DriverHandle | None = None
         self._exited: DriverHandle | None = None

@@ -40,7 +40,7 @@ from app.worker.job.load import Load, total_backlog
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
 from app.worker.job.pace import PaceMeter
-from app.worker.job.persistence import JobWriter, ended_ms
+from app.worker.job.persistence import JobWriter, ended_ms, latest_ms
 from app.worker.job.worker import JobWorker
 from app.worker.views import JobView, Unavailable
 
@@ -60,21 +60,28 @@ class Job:
     def __init__(
         self,
         state: JobState,
-        *,
-        writer: JobWriter,
         keeper: JobKeeper,
-        clock: JobClock,
+        epoch: int,
+        state_seq: int,
         submitted_ms: int,
         submitted_by: str | None,
     ) -> None:
+        """``epoch``: of the lease. ``state_seq``: the number of ``state`` in the database."""
         self.submitted_ms, self.submitted_by = submitted_ms, submitted_by
         self.region_progress: dict[int, Report] = {}
         self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
-        self.writer = writer
-        self._keeper = keeper
-        self.clock, self._places = clock, keeper.places
-        self.load = Load(clock.now_ms())
+        self._keeper, self._places = keeper, keeper.places
+        self.clock = JobClock(keeper.clock, latest_ms(state))
+        self.writer = JobWriter(
+            keeper.store,
+            self.clock,
+            state.job_id,
+            epoch,
+            state_seq=state_seq,
+            is_sure=keeper.lease_certainty.is_sure,
+        )
+        self.load = Load(self.clock.now_ms())
         self._meter = PaceMeter()
         self._samples = BatchSamples()
         # (attempt, number): up to there its reports are in the mailbox or behind it.
@@ -82,14 +89,9 @@ class Job:
         self._has_called = False
         self._misplaced: AttemptMisplaced | None = None
         self._taking = asyncio.Lock()
-        self.worker = JobWorker(
-            with_time_for_executors(state, self._places.cluster),
-            self,
-            writer=writer,
-            clock=self.clock,
-            validate_states=keeper.validate_states,
-        )
-        self.attempts = Attempts(self, host=keeper.host, writer=writer, clock=self.clock)
+        state = with_time_for_executors(state, self._places.cluster)
+        self.worker = JobWorker(state, self, validate_states=keeper.validate_states)
+        self.attempts = Attempts(self, keeper.host)
 
     @property
     def state(self) -> JobState:

@@ -95,6 +95,24 @@ def ended_ms(state: JobState) -> int | None:
     return dict(state.status_since_ms)[status] if status.is_globally_terminal else None
 
 
+def latest_ms(state: JobState) -> int:
+    """The latest instant that the state has seen.
+
+    With a clock that is behind the one before, what was to happen some seconds later would else be an hour away.
+    """
+    record = state.timeline.open
+    manager = getattr(state.phase, "manager", None)
+    waits = () if manager is None else (manager.since_ms, manager.change_ms, manager.last_change_ms)
+    seen = (
+        state.phase_since_ms,
+        state.slots_changed_ms,
+        state.away_since_ms,
+        record.start_ms if record else 0,
+    )
+    armed = (timer.armed_ms for timer in state.timers)
+    return max(instant or 0 for instant in (*seen, *waits, *armed))
+
+
 class JobWriter:
     """Writes on behalf of one job, under its lease. Not for concurrent use, but for attempts (rows of their own)."""
 

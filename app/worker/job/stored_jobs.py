@@ -8,7 +8,6 @@ import json
 import structlog
 
 from app.model.graphdoc import parse_document
-from app.scheduler.adaptive.state import JobState
 from app.store.queries import StoredJob
 from app.store.store import Store
 from app.worker.job.files import are_intact, write_artifacts
@@ -35,24 +34,6 @@ def read_view(stored: StoredJob) -> JobView:
         driver_pid=stored.attempt.pid if stored.attempt else None,
         spark_ui=stored.attempt.ui_url if stored.attempt else None,
     )
-
-
-def latest_ms(state: JobState) -> int:
-    """The latest instant that the state has seen.
-
-    With a clock that is behind the one before, what was to happen some seconds later would else be an hour away.
-    """
-    record = state.timeline.open
-    manager = getattr(state.phase, "manager", None)
-    waits = () if manager is None else (manager.since_ms, manager.change_ms, manager.last_change_ms)
-    seen = (
-        state.phase_since_ms,
-        state.slots_changed_ms,
-        state.away_since_ms,
-        record.start_ms if record else 0,
-    )
-    armed = (timer.armed_ms for timer in state.timers)
-    return max(instant or 0 for instant in (*seen, *waits, *armed))
 
 
 async def quiet(job: Job) -> None:

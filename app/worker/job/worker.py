@@ -25,7 +25,6 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import forget_closed, step
 from app.scheduler.validate import validate
 from app.store.writes import Write
-from app.worker.clock import JobClock
 from app.worker.job.idempotency import IdempotencyKey, first_answer
 from app.worker.job.mailbox import (
     EventSource,
@@ -36,7 +35,7 @@ from app.worker.job.mailbox import (
     refuse,
     refuse_all,
 )
-from app.worker.job.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
+from app.worker.job.persistence import Change, LostOwnership, StateDiverged, WriteFailed
 from app.worker.job.redaction import redacted
 from app.worker.job.step_log import log_regions, log_transition
 from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
@@ -61,19 +60,9 @@ _DEFECT = (
 class JobWorker:
     """One job. ``state`` is always the last durable one."""
 
-    def __init__(
-        self,
-        state: JobState,
-        job: Job,
-        *,
-        writer: JobWriter,
-        clock: JobClock,
-        validate_states: bool = False,
-    ) -> None:
+    def __init__(self, state: JobState, job: Job, *, validate_states: bool = False) -> None:
         self.state = state
-        self._writer = writer
-        self._clock = clock
-        self._job = job
+        self._job, self._writer, self._clock = job, job.writer, job.clock
         self._acknowledged_durably = (0, 0)
         self._validate = validate_states
         self._answers: OrderedDict[str, tuple[str, RequirementsResult]] = OrderedDict()

@@ -27,12 +27,11 @@ from app.store.queries import StoredJob
 from app.store.slot_table import SlotTable
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, Attempt
-from app.worker.clock import Clock, JobClock
+from app.worker.clock import Clock
 from app.worker.job.job import Job
 from app.worker.job.orders import implied_effects
-from app.worker.job.persistence import JobWriter
 from app.worker.job.places import JobPlaces, misplaced
-from app.worker.job.stored_jobs import latest_ms, lay_out_files, quiet, read_view
+from app.worker.job.stored_jobs import lay_out_files, quiet, read_view
 from app.worker.ownership.addresses import write_address
 from app.worker.ownership.jobs_known import JobsKnown
 from app.worker.ownership.lease_certainty import LeaseCertainty
@@ -122,7 +121,7 @@ class JobKeeper(JobsKnown):
 
     def build_new(self, state: JobState, submitted_ms: int, submitted_by: str | None) -> Job:
         """The job that is being submitted: built before it is durable, since what is stored must be buildable."""
-        return self._build(state, FIRST_EPOCH, submitted_ms, submitted_by, state_seq=1)
+        return Job(state, self, FIRST_EPOCH, 1, submitted_ms, submitted_by)
 
     def add(self, job: Job) -> None:
         """Serve a job that was just submitted and is durable."""
@@ -145,13 +144,8 @@ class JobKeeper(JobsKnown):
         try:
             graph = parse_document(json.loads(stored.document), stored=True)
             state = stored.state(graph)
-            job = self._build(
-                state,
-                stored.lease.epoch,
-                stored.summary.submitted_ms,
-                stored.summary.submitted_by,
-                state_seq=stored.seq,
-            )
+            of = stored.summary
+            job = Job(state, self, stored.lease.epoch, stored.seq, of.submitted_ms, of.submitted_by)
         except Exception as error:
             # Whatever is wrong with one job, the others are served.
             self._set_aside(stored, error)
@@ -242,32 +236,6 @@ class JobKeeper(JobsKnown):
         else:
             self.elsewhere.discard(stored.job_id)
             self.unreadable.drop(stored.job_id)
-
-    def _build(
-        self,
-        state: JobState,
-        epoch: int,
-        submitted_ms: int,
-        submitted_by: str | None,
-        state_seq: int,
-    ) -> Job:
-        clock = JobClock(self.clock, latest_ms(state))
-        writer = JobWriter(
-            self.store,
-            clock,
-            state.job_id,
-            epoch,
-            state_seq=state_seq,
-            is_sure=self.lease_certainty.is_sure,
-        )
-        return Job(
-            state,
-            writer=writer,
-            keeper=self,
-            clock=clock,
-            submitted_ms=submitted_ms,
-            submitted_by=submitted_by,
-        )
 
     # -- letting go
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from app.durablefiles import is_within, open_regular
 from app.model.livy import FileAsked
 from app.model.sentences import shown
-from app.store import livy
 from app.store.store import Store
 from app.worker.retrying import reading
 from app.worker.views import InvalidRequest, UnknownBatch
@@ -32,7 +31,7 @@ class LivyBatches:
         Raises:
             UnknownBatch: it is not there any more.
         """
-        number = await reading(self._store.read(livy.number_of, job_id))
+        number = await reading(self._store.livy_number(job_id))
         if number is None:
             raise UnknownBatch(f"Job {job_id} is no Livy batch.")
         return number
@@ -42,14 +41,14 @@ class LivyBatches:
         Raises:
             UnknownBatch: there is none with this number.
         """
-        job_id = await reading(self._store.read(livy.job_of, number))
+        job_id = await reading(self._store.job_of_livy_number(number))
         if job_id is None:
             raise UnknownBatch(f"There is no Livy batch {number}.")
         return job_id
 
     async def page(self, first: int, most: int) -> tuple[int, Mapping[str, int]]:
         """How many there are, and the numbers by job of those from place ``first`` on."""
-        return await reading(self._store.read(livy.page, first, most))
+        return await reading(self._store.livy_page(first, most))
 
 
 @dataclass(frozen=True, slots=True)

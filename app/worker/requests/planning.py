@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -56,32 +56,17 @@ _LOCKED_WITHIN_S = 10.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class _Place:
-    """The files of a planning. As those of an attempt lie in the directory of its job: see `DriverUser.open_job`."""
+    """The files of a planning. As those of an attempt lie in the directory of its job: see `DriverUser.open_job`.
 
-    directory: Path
+    ``driver_file``: which process plans here, for the server that finds it when this one is gone.
+    """
 
-    @property
-    def lock_file(self) -> Path:
-        return self.directory / "lock"
-
-    @property
-    def driver_file(self) -> Path:
-        """The process that plans here, for the server that finds the directory after its death."""
-        return self.directory / "driver.json"
-
-    @property
-    def work_dir(self) -> Path:
-        return self.directory / "attempt"
-
-    @property
-    def artifacts_dir(self) -> Path:
-        return self.directory / "artifacts"
-
-    @property
-    def answer_file(self) -> Path:
-        return self.work_dir / "planned.json"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.lock_file, self.driver_file = directory / "lock", directory / "driver.json"
+        self.work_dir, self.artifacts_dir = directory / "attempt", directory / "artifacts"
+        self.answer_file = self.work_dir / "planned.json"
 
     def lay_out(self, artifacts: Mapping[str, bytes]) -> int:
         """Make it, with the files of the program; the descriptor of its lock.

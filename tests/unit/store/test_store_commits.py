@@ -14,7 +14,7 @@ import pytest
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason
 from app.model.status import JobStatus
-from app.store import livy, statements
+from app.store import statements
 from app.store.errors import (
     ConstraintViolated,
     JobExists,
@@ -195,7 +195,7 @@ async def test_a_unit_that_is_committed_again_is_applied_once(store: Store) -> N
     created, changed = samples.creation().add(AddLivyBatch()), samples.put(JOB, 2)
     for unit in (created, created, changed, changed):
         await store.commit(unit)
-    assert await store.read(livy.page, 0, 9) == (1, {JOB: 1})
+    assert await store.livy_page(0, 9) == (1, {JOB: 1})
     found = await store.load_job(JOB)
     assert found is not None and found.seq == 2
     assert len(await store.rescales(JOB)) == 2
