@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.scheduler.adaptive.evolve import evolve
-from app.worker.job.stored_jobs import latest_ms
+from app.worker.job.persistence import latest_ms
 from tests.unit.scheduler.phases import in_phase
 
 
