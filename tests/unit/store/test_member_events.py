@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from app.store.store import Store
 from app.store.members import Member, Members
+from app.store.store import Store
 from tests.unit.store.test_store_events import all_of
 
 

@@ -15,15 +15,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.model.public_event import PublicEvent, PublicEventType, StoredEvent
 from app.model.rescale import TerminatedReason
-from app.store.errors import StateConflict, StoreError, StoreUnavailable
-from app.store.store import Store
-from app.store.writes import PutRescale
 from app.store import engine as engine_module
 from app.store import events as store_events
 from app.store import writer as writer_module
 from app.store.engine import Database, create, parse_url
+from app.store.errors import StateConflict, StoreError, StoreUnavailable
 from app.store.events import event_row, insert_events
-from app.store.writes import AddEvents, UnitOfWork
+from app.store.store import Store
+from app.store.writes import AddEvents, PutRescale, UnitOfWork
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
