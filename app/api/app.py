@@ -107,7 +107,7 @@ def create_app(
     return app
 
 
-def _vertex_names(control_plane: ControlPlaneFacade, job_id: str) -> dict[str, str]:
+def _vertex_names(control_plane: ControlPlane, job_id: str) -> dict[str, str]:
     try:
         graph = control_plane.job(job_id).state.graph
     except ControlPlaneError:
