@@ -75,12 +75,17 @@ def is_new(url: str) -> bool:
         return True
     engine = create(database, write=False, pool_size=1)
     try:
-        with engine.connect() as connection:
-            return current(connection) is None
-    except SQLAlchemyError as error:
-        raise translate(error, database) from error
+        return _revision(engine, database) is None
     finally:
         engine.dispose()
+
+
+def _revision(engine: Engine, database: Database) -> str | None:
+    try:
+        with engine.connect() as connection:
+            return current(connection)
+    except SQLAlchemyError as error:
+        raise translate(error, database) from error
 
 
 def upgrade(url: str, revision: str = "head") -> None:
@@ -114,11 +119,7 @@ def check(engine: Engine, database: Database) -> None:
         SchemaError: the schema is not the one of this version.
         StoreUnavailable: the database cannot be read.
     """
-    try:
-        with engine.connect() as connection:
-            found = current(connection)
-    except SQLAlchemyError as error:
-        raise translate(error, database) from error
+    found = _revision(engine, database)
     _refuse_newer(found, database)
     if found != head():
         made = "no schema yet" if found is None else f"the older schema {found}"

@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 
 from app.cluster import shared_slots
 from app.store import batch, slot_table
+from app.worker.clock import LeaseCertainty
 from app.worker.ownership import recovery
-from app.worker.ownership.lease_certainty import LeaseCertainty
 from tests.simulation.planted_batch_bugs import instead
 
 

@@ -9,11 +9,12 @@ always killed and the directory removed; after a kill of the server, the houseke
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -67,6 +68,7 @@ class _Place:
         self.lock_file, self.driver_file = directory / "lock", directory / "driver.json"
         self.work_dir, self.artifacts_dir = directory / "attempt", directory / "artifacts"
         self.answer_file = self.work_dir / "planned.json"
+        self.handle: DriverHandle | None = None
 
     def lay_out(self, artifacts: Mapping[str, bytes]) -> int:
         """Make it, with the files of the program; the descriptor of its lock.
@@ -151,14 +153,25 @@ class Planner:
         if self._tidying:
             await asyncio.wait(self._tidying, timeout=_CLOSE_S)
 
-    async def _look(self, runtime: Runtime, artifacts: Mapping[str, bytes]) -> Looked:
-        place = self._new_place()
-        archive = None if runtime.environment is None else runtime.environment.archive
-        sent = {name: content for name, content in artifacts.items() if name == archive}
-        laying = asyncio.create_task(asyncio.to_thread(place.lay_out, sent))
+    @contextlib.asynccontextmanager
+    async def _laid_out(self, artifacts: Mapping[str, bytes]) -> AsyncIterator[_Place]:
+        """A place with these files. Nothing of it is left afterwards, nor of the driver that was started there."""
+        place = _Place(self._places.jobs_dir / f"{_PREFIX}{secrets.token_hex(16)}")
+        laying = asyncio.create_task(asyncio.to_thread(place.lay_out, artifacts))
         try:
             await asyncio.shield(laying)
-            return await self._host.look(dataclasses.replace(runtime, artifacts_dir=str(place.artifacts_dir)))
+            yield place
+        finally:
+            await asyncio.shield(self._spawn(_tidy(place, laying)))
+
+    async def _look(self, runtime: Runtime, artifacts: Mapping[str, bytes]) -> Looked:
+        archive = None if runtime.environment is None else runtime.environment.archive
+        sent = {name: content for name, content in artifacts.items() if name == archive}
+        try:
+            async with self._laid_out(sent) as place:
+                return await self._host.look(
+                    dataclasses.replace(runtime, artifacts_dir=str(place.artifacts_dir))
+                )
         except DriverLaunchError as error:
             if not error.recoverable:
                 raise InvalidRequest(" ".join(str(error).split())) from error
@@ -167,24 +180,16 @@ class Planner:
             raise Unavailable(
                 f"The environment could not be looked at: {error.strerror or error}. Try again."
             ) from error
-        finally:
-            await asyncio.shield(self._spawn(_tidy(None, place, laying)))
-
-    def _new_place(self) -> _Place:
-        return _Place(self._places.jobs_dir / f"{_PREFIX}{secrets.token_hex(16)}")
 
     async def _plan(
         self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None
     ) -> Planned:
-        place = self._new_place()
-        laying = asyncio.create_task(asyncio.to_thread(place.lay_out, artifacts))
-        handle: DriverHandle | None = None
+        options = jvm_options(program.config)
         try:
-            await asyncio.shield(laying)
-            options = jvm_options(program.config)
-            runtime = program.runtime.with_artifacts(str(place.artifacts_dir))
-            handle = await once_there_are_descriptors(lambda: self._host.acquire(options, runtime))
-            return _told(await self._answer(handle, place, program, version_of), program)
+            async with self._laid_out(artifacts) as place:
+                runtime = program.runtime.with_artifacts(str(place.artifacts_dir))
+                place.handle = await once_there_are_descriptors(lambda: self._host.acquire(options, runtime))
+                return _told(await self._answer(place.handle, place, program, version_of), program)
         except TimeoutError:
             return Planned(
                 error=f"The program was not planned within {self._limit_s:g} s (planning_timeout_seconds): it has not "
@@ -199,8 +204,6 @@ class Planner:
             raise Unavailable(
                 f"The program could not be planned: {error.strerror or error}. Try again."
             ) from error
-        finally:
-            await asyncio.shield(self._spawn(_tidy(handle, place, laying)))
 
     async def _answer(
         self, handle: DriverHandle, place: _Place, program: ProgramDocument, version_of: str | None
@@ -245,7 +248,8 @@ class Planner:
             if not await asyncio.to_thread(_is_stray, place):
                 continue
             ref = await asyncio.to_thread(_read_ref, place)
-            await _tidy(self._host.adopt(ref) if ref is not None else None, place, None)
+            place.handle = self._host.adopt(ref) if ref is not None else None
+            await _tidy(place, None)
             log.info("what a planning left that was cut off was removed", directory=directory.name)
             dropped += 1
         return dropped
@@ -257,10 +261,10 @@ class Planner:
         return task
 
 
-async def _tidy(handle: DriverHandle | None, place: _Place, laying: asyncio.Task[int] | None) -> None:
+async def _tidy(place: _Place, laying: asyncio.Task[int] | None) -> None:
     """When this returns nothing of the driver lives, and nothing is left of the files."""
-    if handle is not None:
-        await kill_surely(handle)
+    if place.handle is not None:
+        await kill_surely(place.handle)
     if laying is not None:
         # A thread cannot be called back.
         await asyncio.wait([laying])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.store.members import Member, MemberState, Spread
+from app.worker.clock import LeaseCertainty
 from app.worker.ownership.addresses import write_address
-from app.worker.ownership.lease_certainty import LeaseCertainty
 from app.worker.ownership.leases import receiver, share
 
 
