@@ -45,8 +45,7 @@ from app.worker.control_plane import ControlPlane
 from app.worker.housekeeping.directories import DirectoryRefused, driver_user, prepare
 from app.worker.housekeeping.housekeeping import Housekeeper
 from app.worker.housekeeping.strays import Strays, open_store
-from app.worker.job.places import JobPlaces, place_of
-from app.worker.ownership.addresses import write_server_address
+from app.worker.job.places import JobPlaces, place_of, write_server_address
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.membership import Membership, PlaceTaken
 from app.worker.slots.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of

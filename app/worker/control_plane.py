@@ -31,8 +31,7 @@ from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
-from app.worker.ownership.unreadable import UnreadableJob, newest_first
-from app.worker.ownership.unreadable_end import UnreadableEnder
+from app.worker.ownership.unreadable import UnreadableEnder, UnreadableJob, newest_first
 from app.worker.requests.declared import (
     ScalingPolicyUpdate,
     SlotShareUpdate,

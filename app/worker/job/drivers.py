@@ -14,8 +14,10 @@ import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
 from app.model.clusterconf import FIRST_EXECUTOR_S
+from app.model.jobgraph import JobGraph
 from app.model.protocol import Report
 from app.model.rescale import Measured
+from app.model.secret_texts import secrets_of, without_secrets
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -24,6 +26,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     BatchCompleted,
     Event,
+    GlobalFailure,
     PlanApplied,
     QueryFailed,
     QueryRecovered,
@@ -38,7 +41,6 @@ from app.store.writes import Attempt
 from app.worker.job.attempt_record import Ended, read_outcome
 from app.worker.job.pace import PaceMeter, pace_of
 from app.worker.job.persistence import JobWriter, StateDiverged, WriteFailed
-from app.worker.job.redaction import redacted
 
 log = structlog.get_logger()
 
@@ -48,7 +50,12 @@ _DESCRIPTORS_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
 _WHY_CHARS = 1_000
 
+# What drivers say of a failure: their exceptions name URLs, options and values.
+_FAILURE_TEXTS = ("error", "stack", "why", "user_error")
+_LONG_CHARS = 100_000
+
 T = TypeVar("T")
+E = TypeVar("E", bound=Event)
 
 
 async def once_there_are_descriptors(do: Callable[[], Awaitable[T]]) -> T:
@@ -171,6 +178,30 @@ def _told_of_failure(report: Report) -> dict[str, Any]:
     """The fields that events of failures have from reports as they are."""
     names = ("recoverable", "vertex", "stack", "outside", "plan_version", "at_ms", "why", "user_error")
     return {name: getattr(report, name) for name in (*names, "query_id", "batch_id")}
+
+
+def redacted(event: E, graph: JobGraph) -> E:
+    """``event`` without the secrets of the job. One that is redacted already stays as it is."""
+    texts: dict[str, str | None]
+    match event:
+        case AttemptFailed() | QueryFailed() | RegionFailed():
+            texts = {name: getattr(event, name) for name in _FAILURE_TEXTS}
+        case AttemptStartFailed() | GlobalFailure() | AttemptStopped():
+            texts = {"error": event.error}
+        case _:
+            return event
+    if not any(texts.values()):
+        return event
+    known = secrets_of(graph)
+    changed: dict[str, Any] = {
+        name: without_secrets(_ends_of(text), known) for name, text in texts.items() if text
+    }
+    return replace(event, **changed)
+
+
+def _ends_of(text: str) -> str:
+    """The beginning and the end of a long text: less than that is kept, so more need not be searched."""
+    return text if len(text) <= 2 * _LONG_CHARS else f"{text[:_LONG_CHARS]} ... {text[-_LONG_CHARS:]}"
 
 
 def is_known_failure(state: JobState, event: AttemptFailed) -> bool:

@@ -6,9 +6,11 @@ was started: it would use slots of a cluster that nobody counts any more, and be
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from app import filelocks
 from app.cluster.ports import ExecutorCluster
 from app.durablefiles import remove_tree
 from app.model.addresses import SPARK_PREFIX, spark_masters
@@ -103,3 +105,47 @@ def _masters(place: str) -> frozenset[tuple[str, int]]:
         return frozenset((host.lower(), port) for host, port in spark_masters(place))
     except ValueError:
         return frozenset()
+
+
+def write_address(file: Path, url: str, epoch: int) -> bool:
+    """Tell the drivers of a job that ``url`` owns it since ``epoch``: the two lines of its address file.
+
+    A server that was overtaken and does not know it yet must not lead the drivers back to itself. False: the file names
+    a later owner, and stays.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock_fd = filelocks.lock(file.with_name(f".{file.name}.lock"), wait=True)
+    assert lock_fd is not None
+    try:
+        if _epoch(file) > epoch:
+            return False
+        _publish(file, f"{url}\n{epoch}\n")
+        return True
+    finally:
+        os.close(lock_fd)
+
+
+def write_server_address(file: Path, url: str) -> None:
+    """Tell running drivers where this control plane is, in the file that all its jobs have where jobs cannot move."""
+    _publish(file, f"{url}\n")
+
+
+def _publish(file: Path, text: str) -> None:
+    """Put ``text`` into ``file`` whole. Drivers may run as another user, and the directory keeps them out if need be.
+
+    Not synced: after a power failure no driver is left to read it, and the next start writes it anew.
+    """
+    temporary = file.with_name(f".{file.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.chmod(0o644)
+    os.replace(temporary, file)
+
+
+def _epoch(file: Path) -> int:
+    try:
+        return int(file.read_text(encoding="ascii").split()[1])
+    except (FileNotFoundError, IndexError, ValueError):
+        return 0

@@ -25,6 +25,7 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import forget_closed, step
 from app.scheduler.validate import validate
 from app.store.writes import Write
+from app.worker.job.drivers import redacted
 from app.worker.job.idempotency import IdempotencyKey, first_answer
 from app.worker.job.mailbox import (
     EventSource,
@@ -36,7 +37,6 @@ from app.worker.job.mailbox import (
     refuse_all,
 )
 from app.worker.job.persistence import Change, LostOwnership, StateDiverged, WriteFailed
-from app.worker.job.redaction import redacted
 from app.worker.job.step_log import log_regions, log_transition
 from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
 

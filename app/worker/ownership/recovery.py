@@ -30,9 +30,8 @@ from app.store.writes import FIRST_EPOCH, Attempt
 from app.worker.clock import Clock, LeaseCertainty
 from app.worker.job.job import Job
 from app.worker.job.orders import implied_effects
-from app.worker.job.places import JobPlaces, misplaced
+from app.worker.job.places import JobPlaces, misplaced, write_address
 from app.worker.job.stored_jobs import lay_out_files, quiet, read_view
-from app.worker.ownership.addresses import write_address
 from app.worker.ownership.jobs_known import JobsKnown
 from app.worker.ownership.unreadable import UNKNOWN_SLOTS, UnreadableJobs, slots_in
 from app.worker.retrying import until_done

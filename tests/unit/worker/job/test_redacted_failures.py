@@ -19,7 +19,7 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
     RegionFailed,
 )
-from app.worker.job.redaction import redacted
+from app.worker.job.drivers import redacted
 from tests.unit.worker.fakes import graph, rig_on
 
 PASSWORD = "hunter2-of-the-job"

@@ -10,7 +10,7 @@ import pytest
 
 from app.store.members import Member, MemberState, Spread
 from app.worker.clock import LeaseCertainty
-from app.worker.ownership.addresses import write_address
+from app.worker.job.places import write_address
 from app.worker.ownership.leases import receiver, share
 
 
