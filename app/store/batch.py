@@ -237,7 +237,7 @@ def _artifact_row(job_id: str, add: AddArtifact) -> dict[str, Any]:
 def _write_versions(
     connection: Connection, writes: Sequence[tuple[str, AddVersion | SetVersion | AddArtifact]]
 ) -> None:
-    """Write what is about versions of jobs, in order: that is rare, so each has statements of its own."""
+    """Write versions of jobs, in order. They are rare, so each is written by separate statements."""
     for job_id, write in writes:
         match write:
             case AddVersion(number, current, document, options):

@@ -140,7 +140,7 @@ class Members:
 
     @write_transaction
     def beat(self, connection: Connection, member: Member) -> None:
-        """Put off the expiry of ``member``, which is added again if somebody took it for dead."""
+        """Put off the expiry of ``member``, which is added again if another member has removed it as dead."""
         alive = "SELECT 1 FROM members WHERE member_id = :member AND expires_ms > {clock}"
         was_alive = sql(connection, alive, member=member.member_id).first() is not None
         _put(connection, member, self.store.lease_ttl_ms)

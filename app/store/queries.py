@@ -190,7 +190,7 @@ def list_jobs(
 
 
 def job_ids(connection: Connection) -> set[str]:
-    """The ids of all jobs, whoever owns them."""
+    """The ids of the jobs of all owners."""
     return set(connection.scalars(select(jobs.c.job_id)))
 
 
@@ -347,8 +347,8 @@ def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:
     )
 
 
-# Livy's clients know some of the jobs by numbers. A number is given once, also if its job is forgotten: a client that
-# asks for it later must not be told of another job.
+# The numbers that Livy's clients use for jobs. A number is never used again, not even after its job was deleted, because
+# a client that asks for it later must not get another job.
 
 
 def livy_number(connection: Connection, job_id: str) -> int | None:

@@ -106,7 +106,7 @@ def prune_versions(
 
 
 def read_age_clock(connection: Connection) -> int | None:
-    """How far the time has come by which ages are told; None before it was ever told."""
+    """The stored time of the age clock; None before it was stored."""
     return connection.execute(select(age_clock.c.reached_ms)).scalar()
 
 

@@ -181,8 +181,8 @@ class SlotTable:
 
     @write_transaction
     def become_arbiter(self, connection: Connection, *, partial: bool = False) -> int | None:
-        """The epoch at which this owner is the arbiter now, of which nobody was; None if somebody is. Who can read all
-        records comes before one who cannot (``partial``)."""
+        """The epoch at which this owner becomes the arbiter; None if another one is. An owner that can read all records
+        goes before one that cannot (``partial``)."""
         epoch = sql(
             connection,
             "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms, decisions, is_partial) "
@@ -263,7 +263,7 @@ def _arbiter(
 
 def _renewed(connection: Connection, home: str, arbiter: SlotArbiter, ttl_ms: int, *, changes: bool) -> bool:
     """Put off the end of the arbiter's lease; ``changes``: another decision is written. Its row is locked then, so
-    nobody else becomes the arbiter, or writes a decision, before the transaction has ended."""
+    no other owner becomes the arbiter, or writes a decision, before the transaction has ended."""
     done = sql(
         connection,
         "UPDATE slot_arbiters SET expires_ms = {clock} + :ttl, decisions = decisions + :more "

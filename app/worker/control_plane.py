@@ -402,7 +402,7 @@ class ControlPlane:
     # -- drivers
 
     async def admit_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> None:
-        """Refuse whoever is not the driver of the attempt, before more is read of what it sends."""
+        """Refuse a caller that is not the driver of the attempt, before its body is read."""
         await self._of_driver(job_id, attempt, secret, epoch)
 
     async def driver_register(

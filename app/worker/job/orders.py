@@ -1,5 +1,5 @@
-"""What the state of a job asks for: of the server that takes the job up (ADR 42), and of the driver, which waits until
-its orders change."""
+"""The effects that the state of a job asks for, which a control plane that takes over the job performs (ADR 42); and the
+orders of its driver, which waits for new ones."""
 
 from __future__ import annotations
 

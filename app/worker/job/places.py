@@ -1,7 +1,8 @@
-"""Where the files of jobs are, what their drivers are told of this control plane, and where they run.
+"""The paths of the files of jobs, the address of this control plane for their drivers, and the cluster that they run on.
 
-The drivers of a server outlive it, and the next one may have another cluster in its settings. A driver stays where it
-was started: it would use slots of a cluster that nobody counts any more, and be booked on slots that it does not use.
+The drivers of a server outlive it, and the next server may have another cluster in its settings. An old driver would
+then use slots of the previous cluster that are not counted any more, and would hold slots of the new cluster that it does
+not use.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def misplaced(started_on: str, runs_on: str) -> str | None:
     if started_on == runs_on or _masters(started_on) & _masters(runs_on):
         return None
     return (
-        f"The driver was started on {_in_words(started_on)}, and the server's settings now say "
-        f"{_in_words(runs_on)}: it is stopped, and the job goes on there from its checkpoint."
+        f"The driver was started on {_in_words(started_on)}, but the settings of the server now name "
+        f"{_in_words(runs_on)}: the driver is stopped, and the job continues there from its checkpoint."
     )
 
 
@@ -110,8 +111,8 @@ def _masters(place: str) -> frozenset[tuple[str, int]]:
 def write_address(file: Path, url: str, epoch: int) -> bool:
     """Tell the drivers of a job that ``url`` owns it since ``epoch``: the two lines of its address file.
 
-    A server that was overtaken and does not know it yet must not lead the drivers back to itself. False: the file names
-    a later owner, and stays.
+    A control plane that has lost the job without knowing it must not direct the driver back to itself. False: the file
+    names a later owner, and stays.
 
     Raises:
         OSError: it cannot be written.

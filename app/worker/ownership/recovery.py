@@ -93,7 +93,7 @@ class JobKeeper(JobsKnown):
         """Take up every job that is not over, and of which this process has the lease."""
         await self._load_ended()
         found = await self._prepare_all(await self.store.load_live_jobs())
-        # Without a pause from here on: nobody may find a job that does not know its driver yet.
+        # No await from here on: no caller may find a job that does not know its driver yet.
         taken = [(self._take_up(stored), stored, dead) for stored, dead in found]
         for job, stored, dead in taken:
             if job is not None:

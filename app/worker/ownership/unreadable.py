@@ -254,7 +254,7 @@ class UnreadableEnder:
                 await asyncio.to_thread(self._keeper.places.drop_results, job_id)
 
     async def _end(self, job_id: str, requested_by: str | None) -> StoredJob:
-        # From here on nobody else takes it up, nor starts anything for it.
+        # From here on no other server takes over the job or starts anything for it.
         lease = await self._store.acquire_lease(job_id)
         stored = await self._store.load_job(job_id)
         if stored is None:

@@ -1,5 +1,5 @@
-"""What is declared for a job by a PUT: how the PUT of each of it is decided, seeing the state of the moment when its
-turn comes. Of the scaling policy and of the slot share all of it is here; of requirements see `requirements`."""
+"""PUTs of what is declared for a job: accepted or refused by the state at the moment when each is processed. Those of the
+scaling policy and of the slot share are here, with the effect of a cap on bounds; requirements have a module."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def refuse_stale(update: Update, version: int) -> None:
         it = "them" if update.subject.endswith("are") else "it"
         raise StaleVersion(
             f"If-Match names version {update.if_match}, but {update.subject} at version {version}: "
-            f"read {it} again and decide anew."
+            f"read {it} again and decide again."
         )
 
 

@@ -115,7 +115,7 @@ class SlotBroker(ABC):
 
     @abstractmethod
     def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
-        """A job that cannot be read uses these slots, as far as that is known: they are nobody else's."""
+        """A job that cannot be read uses these slots, as far as that is known: no other job gets them."""
 
     @abstractmethod
     def declare(self, state: JobState) -> None:
