@@ -347,8 +347,8 @@ def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:
     )
 
 
-# The numbers that Livy's clients use for jobs. A number is never used again, not even after its job was deleted, because
-# a client that asks for it later must not get another job.
+# The numbers that Livy's clients use for jobs. A number is never used again, not even after its job was deleted,
+# because a client that asks for it later must not get another job.
 
 
 def livy_number(connection: Connection, job_id: str) -> int | None:

@@ -1,5 +1,5 @@
-"""The effects that the state of a job asks for, which a control plane that takes over the job performs (ADR 42); and the
-orders of its driver, which waits for new ones."""
+"""The effects that the state of a job asks for, which a control plane that takes over the job performs (ADR 42); and
+the orders of its driver, which waits for new ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The paths of the files of jobs, the address of this control plane for their drivers, and the cluster that they run on.
+"""The paths of the files of jobs, the address of this control plane for their drivers, and the cluster of a driver.
 
 The drivers of a server outlive it, and the next server may have another cluster in its settings. An old driver would
-then use slots of the previous cluster that are not counted any more, and would hold slots of the new cluster that it does
-not use.
+then use slots of the previous cluster that are not counted any more, and would hold slots of the new cluster that it
+does not use.
 """
 
 from __future__ import annotations

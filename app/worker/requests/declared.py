@@ -1,5 +1,5 @@
-"""PUTs of what is declared for a job: accepted or refused by the state at the moment when each is processed. Those of the
-scaling policy and of the slot share are here, with the effect of a cap on bounds; requirements have a module."""
+"""PUTs of what is declared for a job: accepted or refused by the state at the moment when each is processed. Those of
+the scaling policy and of the slot share are here, with the effect of a cap on bounds; requirements have a module."""
 
 from __future__ import annotations
 

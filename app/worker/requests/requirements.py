@@ -1,5 +1,5 @@
-"""A PUT of resource requirements, and the cancellation of a rescale: accepted or refused by the state at the moment when
-the request is processed.
+"""A PUT of resource requirements, and the cancellation of a rescale: accepted or refused by the state at the moment
+when the request is processed.
 
 The function `app.model.requirements.validate_bounds` has the sentences for wrong bounds.
 """
