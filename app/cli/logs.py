@@ -109,6 +109,8 @@ def logs(
     attempt if one is named."""
     if executor is not None and follow:
         raise CliError("Logs of executors cannot be followed: leave out --follow.")
+    if executor is None and output is Output.STDOUT:
+        raise CliError("--output is for the log of an executor: give --executor too.")
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         if executor is not None:

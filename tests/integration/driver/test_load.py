@@ -152,8 +152,8 @@ def test_the_rate_of_a_source_and_a_job_without_data(rig: Bench) -> None:
     def source(**options: str) -> dict[str, Any]:
         return {"source": {"format": "rate", "options": options}}
 
-    # So long that a busy machine makes some batches of it.
-    seconds = 20
+    # So long that a busy machine makes some batches of it, though the first one takes half of it.
+    seconds = 35
     ends = source(rowsPerSecond=str(ROWS_PER_S), rowCount=str(seconds * ROWS_PER_S))
     union = "SELECT value FROM numbers UNION ALL SELECT value FROM never"
     graph = {

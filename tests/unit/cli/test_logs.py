@@ -62,6 +62,7 @@ def test_the_log_of_an_executor_is_printed_part_by_part(slotwise: Run, fake: Any
         (at, "3", "stdout") for at in ("0", "4", "8")
     ]
     assert "cannot be followed" in slotwise("logs", "delays", "--executor", "3", "-f").err
+    assert "give --executor too" in slotwise("logs", "delays", "--output", "stdout").err
 
 
 def test_logs_prints_the_newest_attempt_part_by_part(slotwise: Run, fake: Any) -> None:
