@@ -68,11 +68,6 @@ def executor_processes(cluster: DevCluster) -> list[psutil.Process]:
     return [one for worker in cluster.workers for one in children_of(worker.pid) if is_executor(one)]
 
 
-def executor_numbers(cluster: DevCluster) -> list[str]:
-    lines = [one.cmdline() for one in executor_processes(cluster)]
-    return [line[line.index("--executor-id") + 1] for line in lines]
-
-
 def runs_at(deployment: Deployment, parallelism: int) -> None:
     def reached() -> bool:
         ended = all(one["terminalState"] for one in deployment.history())
@@ -132,11 +127,21 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
     assert "Exception in thread" not in said
 
 
-def jvms(deployment: Deployment, cluster: DevCluster) -> list[int]:
-    """The processes whose figures are told: the driver's JVM and the executors."""
+def jvms(deployment: Deployment, cluster: DevCluster) -> dict[str, int]:
+    """The processes of which there are figures: the driver's JVM and the executors, by their ids."""
     driver = psutil.Process(deployment.job()["driverPid"])
     (own,) = [one for one in driver.children(recursive=True) if one.name() == "java"]
-    return [own.pid, *(one.pid for one in executor_processes(cluster))]
+    found = {"driver": own.pid}
+    for one in executor_processes(cluster):
+        line = one.cmdline()
+        found[line[line.index("--executor-id") + 1]] = one.pid
+    return found
+
+
+def heap_of(pid: int) -> int:
+    """The largest heap of an executor, as its command line has it."""
+    (size,) = [word for word in psutil.Process(pid).cmdline() if word[:4] == "-Xmx"]
+    return int(size[4:-1]) << {"M": 20, "G": 30}[size[-1].upper()]
 
 
 def collected_ms(pid: int) -> float:
@@ -147,41 +152,40 @@ def collected_ms(pid: int) -> float:
 
 
 def test_what_executors_use_and_what_they_write_is_told(deployment: Deployment, cluster: DevCluster) -> None:
-    heap, gc = "Status.JVM.Memory.Heap", "Status.JVM.GarbageCollector.All.Time"
-
-    def told() -> dict[str, Any]:
-        asked = f"/taskmanagers/metrics?get={heap}.Max,{heap}.Used,{gc},tasksDone&agg=sum,min,max"
-        return {one["id"]: one for one in deployment.get(asked)}
-
-    sums: dict[int, float] = {}
+    """Each is compared with its own process."""
+    path = f"/jobs/{deployment.job_id}"
     for upper in (MOST, 2):
         require(deployment, upper)
         runs_at(deployment, upper)
         # Those that were given up end a moment after the master has let them go.
         wait_for(f"{upper} executors", lambda upper=upper: len(jvms(deployment, cluster)) == upper + 1)
         pids = jvms(deployment, cluster)
-        before = [collected_ms(pid) for pid in pids]
-        # Each tells of itself every ten seconds. Of those that have gone nothing is told any more.
-        wait_for(
-            "all that they had done by then, and nothing of others",
-            lambda before=before, pids=pids: (
-                0.9 * sum(before) <= told()[gc]["sum"] <= 1.1 * sum(collected_ms(pid) for pid in pids)
-            ),
-            90,
-        )
-        found = told()
-        print(f"TRUTH garbage collection of {upper} executors: {found[gc]['sum']} of {sum(before)} before")
-        assert found[f"{heap}.Max"]["min"] >= found[f"{heap}.Used"]["min"] > 10 << 20
-        assert found["tasksDone"]["sum"] > 0
-        sums[upper] = found[f"{heap}.Max"]["sum"]
-    (size,) = {word for one in executor_processes(cluster) for word in one.cmdline() if word[:4] == "-Xmx"}
-    assert sums[MOST] - sums[2] == 2 * (int(size[4:-1]) << {"M": 20, "G": 30}[size[-1].upper()])
+        before = {key: collected_ms(pid) for key, pid in pids.items()}
 
-    number = next(iter(executor_numbers(cluster)))
-    newest = deployment.get(f"/jobs/{deployment.job_id}/attempts")["attempts"][0]["attempt"]
-    answer = deployment.call(
-        "GET", f"/jobs/{deployment.job_id}/attempts/{newest}/logs?executor={number}&limit=2000000"
-    )
+        # An executor reports to Spark every ten seconds.
+        def caught_up(before: dict[str, float] = before) -> Any:
+            found = {each["id"]: each for each in deployment.get(f"{path}/executors")["executors"]}
+            is_new = found.keys() == before.keys() and all(
+                each["heapUsedInBytes"] and each["gcTimeInMillis"] >= 0.9 * before[key]
+                for key, each in found.items()
+            )
+            return found if is_new else None
+
+        found = wait_for("all have reported", caught_up, 90)
+        for key, pid in pids.items():
+            told = found[key]
+            print(
+                f"TRUTH ms of garbage collection of {key}: {told['gcTimeInMillis']} of {before[key]} before"
+            )
+            assert told["gcTimeInMillis"] <= 1.1 * collected_ms(pid)
+            assert told["heapUsedInBytes"] <= told["heapMaxInBytes"]
+            if key != "driver":
+                assert told["heapMaxInBytes"] == heap_of(pid) and told["tasksDone"] > 0
+        (heap,) = deployment.get("/taskmanagers/metrics?get=Status.JVM.Memory.Heap.Max&agg=sum")
+        assert heap["sum"] == sum(each["heapMaxInBytes"] for each in found.values())
+    number = next(key for key in pids if key != "driver")
+    newest = deployment.get(f"{path}/attempts")["attempts"][0]["attempt"]
+    answer = deployment.call("GET", f"{path}/attempts/{newest}/logs?executor={number}&limit=2000000")
     assert answer.is_success and "Successfully registered with driver" in answer.text, answer.text
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
+from app.model.protocol import ExecutorLoad
 from tests.contract.world import World, eventually
 
 
@@ -116,9 +118,40 @@ async def test_an_explanation_says_that_batches_fill_the_time_and_of_which_verte
     assert sentence.endswith("It runs at its upper bound.")
 
 
+async def test_the_executors_of_a_job_are_those_that_its_driver_reported_last(world: World) -> None:
+    job_id = await world.running()
+    path = f"/jobs/{job_id}/executors"
+    assert await world.get(path) == {"reportedTimestampInMillis": None, "executors": []}
+    figures = {field.name: number for number, field in enumerate(fields(ExecutorLoad))}
+    told = [figures | {"executor_id": name, "host": "here"} for name in ("driver", "0")]
+    world.driver().load["executor_loads"] = told
+    found = await eventually(lambda: reported(world, path), "executors")
+    assert [each["id"] for each in found["executors"]] == ["driver", "0"]
+    assert found["executors"][1] == {
+        "id": "0",
+        "host": "here",
+        "heapUsedInBytes": 2,
+        "heapMaxInBytes": 3,
+        "gcTimeInMillis": 4,
+        "diskUsedInBytes": 5,
+        "cores": 6,
+        "tasksDone": 7,
+        "tasksFailed": 8,
+        "runTimeInMillis": 9,
+    }
+    await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})
+    await world.status(job_id, "CANCELED")
+    assert (await world.get(path))["executors"] == []
+
+
+async def reported(world: World, path: str) -> Any:
+    found = await world.get(path)
+    return found if found["executors"] else None
+
+
 async def test_tokens_and_head(world: World) -> None:
     job_id = await world.submit()
-    for path in (f"/jobs/{job_id}/load", "/taskmanagers/metrics"):
+    for path in (f"/jobs/{job_id}/load", f"/jobs/{job_id}/executors", "/taskmanagers/metrics"):
         assert (await world.http.head(path)).status_code == 200
         assert (await world.http.post(path)).status_code == 405
 

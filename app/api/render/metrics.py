@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from app.api.render.vertex_metrics import Aggregates
-from app.api.schema.jobs import LoadHistory, Metric
+from app.api.schema.jobs import Executor, Executors, LoadHistory, Metric
 from app.model.protocol import ExecutorLoad
 from app.model.status import JobStatus
 from app.worker.job.load import ExecutorsLoad, total_backlog
@@ -126,6 +126,27 @@ def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[M
     if wanted is None:
         return [Metric(id=name) for name in metrics]
     return [Metric(id=name, value=metrics[name]) for name in dict.fromkeys(wanted) if name in metrics]
+
+
+def executors(told: ExecutorsLoad | None) -> Executors:
+    return Executors(
+        reported_timestamp_in_millis=told.seen_ms if told else None,
+        executors=[
+            Executor(
+                id=each.executor_id,
+                host=each.host,
+                cores=each.cores,
+                heap_used_in_bytes=each.heap_used_bytes,
+                heap_max_in_bytes=each.heap_max_bytes,
+                gc_time_in_millis=each.gc_ms,
+                disk_used_in_bytes=each.disk_used_bytes,
+                tasks_done=each.tasks_done,
+                tasks_failed=each.tasks_failed,
+                run_time_in_millis=each.run_ms,
+            )
+            for each in (told.now if told else ())
+        ],
+    )
 
 
 def load_history(stretch: Stretch) -> LoadHistory:

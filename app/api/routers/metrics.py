@@ -13,7 +13,7 @@ from app.api.render import metrics as render
 from app.api.render.vertex_metrics import AGGREGATIONS, aggregated_metrics, vertex_metrics
 from app.api.routers.jobs import Vertex
 from app.api.routes import Operation
-from app.api.schema.jobs import AggregatedMetric, LoadHistory, Metric
+from app.api.schema.jobs import AggregatedMetric, Executors, LoadHistory, Metric
 from app.worker.job.load_steps import STEPS
 
 router = APIRouter(tags=["metrics"], route_class=Operation)
@@ -83,6 +83,16 @@ async def get_job_load(job: Job, now_ms: JobNow, step: Step = 5_000) -> LoadHist
     when the job has ended.
     """
     return render.load_history(job.load.steps.read(step, now_ms))
+
+
+@router.get("/jobs/{jobid}/executors")
+async def list_executors(job: Job) -> Executors:
+    """The executors of a job, with their memory and work
+
+    As the driver reported them last, at most every five seconds. The driver is one of them, with the id driver. Empty
+    before the first report, for a job that has ended, and with slotwise.metrics.load false.
+    """
+    return render.executors(job.load.executors)
 
 
 @router.get("/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics")

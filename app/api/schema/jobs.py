@@ -298,6 +298,26 @@ class LoadHistory(Camel):
     )
 
 
+class Executor(Camel):
+    """Counts and times are sums since its start."""
+
+    id: str
+    host: str
+    cores: int
+    heap_used_in_bytes: int
+    heap_max_in_bytes: int
+    gc_time_in_millis: int
+    disk_used_in_bytes: int
+    tasks_done: int
+    tasks_failed: int
+    run_time_in_millis: int
+
+
+class Executors(Camel):
+    reported_timestamp_in_millis: Millis | None = Field(description="Null if nothing was reported yet.")
+    executors: list[Executor]
+
+
 class Aggregate(Schema):
     min: int
     max: int
