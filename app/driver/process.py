@@ -7,7 +7,6 @@ the process. A job that runs does not care who started the process.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import os
@@ -22,12 +21,13 @@ from collections.abc import Mapping
 from os import _exit
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
+from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.jobgraph import JobGraph, JobType
 from app.model.protocol import DriverSpec, PlanningSpec, Registration
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from app.driver.base_attempt import BaseAttempt
 
 log = logging.getLogger(__name__)
-
-_Kind = TypeVar("_Kind")
 
 _USAGE = "usage: python -m app.driver [--warm]"
 _UNUSABLE = 2
@@ -269,27 +267,17 @@ def read_assignment(path: Path) -> PlanningSpec | tuple[DriverSpec, JobGraph]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(value, dict) and "answer_file" in value:
+            return from_json(PlanningSpec, value)
+        spec = from_json(DriverSpec, value)
     except OSError as error:
         raise DriverError(f"The assignment {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise DriverError(f"The file {path} is not an assignment: {error}.") from error
-    if not isinstance(value, dict):
-        raise DriverError(f"The file {path} is not an assignment: it has no fields.")
-    if "answer_file" in value:
-        return _made(PlanningSpec, value, path)
-    spec = _made(DriverSpec, value, path)
     try:
         return spec, parse_document(spec.graph, stored=True)
     except GraphErrors as error:
         raise DriverError(f"The job graph of the assignment {path} is not usable: {error}") from error
-
-
-def _made(kind: type[_Kind], value: dict[str, Any], path: Path) -> _Kind:
-    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    try:
-        return kind(**{name: entry for name, entry in value.items() if name in known})
-    except TypeError as error:
-        raise DriverError(f"The file {path} is not an assignment: {error}.") from error
 
 
 def started_at() -> float:

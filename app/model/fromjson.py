@@ -43,6 +43,6 @@ def _read(kind: Any, value: Any) -> Any:
         return kind(value)
     if kind is float and type(value) is int:
         return float(value)
-    if type(value) is not kind:
+    if type(value) is not kind and kind is not object:
         raise TypeError(f"{value!r:.80} is no {kind}")
     return value

@@ -1,0 +1,36 @@
+"""The file with which a driver is given an attempt, or a program that is to be planned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from app.driver.failures import DriverError
+from app.driver.process import read_assignment
+from app.model.protocol import PlanningSpec
+
+PLANNING = PlanningSpec(
+    "answer", "job", {"script": "job.py", "args": [1, None]}, "local[2]", 2, "w", "a", private=("/d",)
+)
+
+
+def test_it_is_read_as_it_was_written_and_fields_of_a_newer_server_are_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({**asdict(PLANNING), "newer": 1}))
+    assert read_assignment(file) == PLANNING
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", json.dumps({**asdict(PLANNING), "slots": "two"})])
+def test_what_is_no_assignment_is_refused_with_a_sentence(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text(content)
+    with pytest.raises(DriverError, match=rf"The file {file} is not an assignment: .+\."):
+        read_assignment(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DriverError, match=r"spec\.json cannot be read: No such file or directory"):
+        read_assignment(tmp_path / "spec.json")
