@@ -122,7 +122,7 @@ class Attempt(BaseAttempt):
         return client
 
     def _expect_failures(self, make: Callable[[Query], StartedQuery]) -> None:
-        """From here on a query that fails may be started again alone. ``make`` makes it anew."""
+        """From now on a query that fails can be restarted alone. ``make`` makes the new run of a query."""
 
         def restart(failed: StartedQuery) -> StartedQuery:
             running = make(failed.query)
@@ -142,7 +142,7 @@ class Attempt(BaseAttempt):
         )
 
     def _give_partitions(self, session: SparkSession, make: Callable[[Query], DocumentQuery]) -> None:
-        """Let the state of each query have the partitions that were ordered, and say so."""
+        """Redistribute the state of each query to the ordered number of partitions, and report the numbers."""
         told = queries(self._graph)
         work = Repartitioner(
             told,

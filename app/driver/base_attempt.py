@@ -139,7 +139,7 @@ class BaseAttempt(ABC):
         return functions
 
     def _equip(self, session: SparkSession, functions: Functions) -> None:
-        """Let ``session`` have its executors and the job's files."""
+        """Wait for the executors of ``session``, and give it the job's files."""
         spec = self.spec
         if spec.executors:
             self._sight = ExecutorSight(session.sparkContext, self._work_dir)
@@ -158,7 +158,7 @@ class BaseAttempt(ABC):
         add_files(session, (str(file) for file in functions.files))
 
     def _check_paths(self) -> None:
-        """Again: a link may have been made since the job was submitted.
+        """Check the paths of sources and sinks again: a link may have been made since the job was submitted.
 
         A path that is there without any link was refused at submission. A stored job that has one is of a version that
         allowed it, and goes on.
@@ -288,7 +288,7 @@ def epoch_ms() -> int:
 
 
 class ExecutorNews:
-    """``executors`` None: the job runs in its driver, and there is nothing to tell. For the attempt's own thread."""
+    """Reports how many executors the job has. ``executors`` None: it has none. For the attempt's own thread."""
 
     def __init__(
         self, executors: Executors | None, report: Callable[..., None], sight: ExecutorSight | None = None

@@ -34,7 +34,7 @@ CLAIMS = frozenset({"owner.json", "owner.lock", "slotwise-writer.json", "slotwis
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of a checkpoint: its newest planned and committed batch, and the state partitions that each was planned with.
+    """How far a checkpoint is: its newest planned and committed batch, and the state partitions of either.
 
     -1 and None where there is none.
     """

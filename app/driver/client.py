@@ -225,8 +225,8 @@ class ControlPlaneClient:
             self._on_fenced()
 
     def _make_room(self, newer: Report) -> None:
-        """Of how far a region is, and of executors, only the newest report says something. Of committed batches the
-        newest say all that is needed: this bounds what is kept while nobody answers."""
+        """Drop a report that ``newer`` replaces: the newest one on a region's progress, or on executors, says all.
+        Committed batches are kept up to `_BATCH_REPORTS_KEPT` while nobody answers: the newest are enough."""
         if newer.type in ("region-progress", "executors"):
             old: tuple[str, int] = (newer.type, newer.region)
         elif len(self._reports) >= _BATCH_REPORTS_KEPT:
@@ -328,7 +328,7 @@ class OwnerAddress:
                     known = address
 
     def let_go(self, but_port: int | None = None) -> None:
-        """Of all connections but those to the new address: whoever waits for an answer there tries again."""
+        """Close all connections but those to the new address: whoever waits for an answer on them tries again."""
         with self._guard:
             for one in self._sockets:
                 with contextlib.suppress(OSError):

@@ -76,12 +76,12 @@ class DocumentQuery(StartedQuery):
         self._idle = False
 
     def check(self) -> None:
-        """Before anything of the job runs: see whether the document says the truth of the plan.
+        """Compare the document with Spark's plan, before anything of the job runs.
 
         A query that has committed a batch was seen then: neither its graph nor its artifacts can change.
 
         Raises:
-            DriverError: it does not, or a vertex cannot be built.
+            DriverError: they contradict each other, or a vertex cannot be built.
         """
         if not self._past.committed_ms:
             self._frame = self._builder.build(self._session, self._plans.current.parallelism)

@@ -42,8 +42,8 @@ _LOOKS = 3
 
 
 class ExecutorSight:
-    """Of one attempt on a cluster. ``directory`` is one that all executors have to see, and so is the Python of this
-    process: their tasks run on it."""
+    """Checks what the executors of one attempt can open: ``directory``, and the Python of this process, on which their
+    tasks run. An executor that cannot open them is called blind."""
 
     def __init__(self, context: SparkContext, directory: Path) -> None:
         self.mark = directory / "seen-by-executors"
@@ -91,14 +91,14 @@ class ExecutorSight:
         return is_blind
 
     def sees(self, executor: int) -> None:
-        """One that was blind is not any more."""
+        """``executor`` was blind and can open the files now: it gets tasks."""
         log.warning("executor %d sees %s now", executor, self._directory)
         with self._lock:
             self.kept.discard(executor)
         self._why = ""
 
     def gone(self, executor: int) -> DriverError:
-        """One that was blind until its end; what it has failed with."""
+        """``executor`` was blind until its end. Returns the error to raise."""
         with self._lock:
             self.kept.discard(executor)
         return self._failure({executor})
@@ -140,7 +140,7 @@ class ExecutorSight:
             raise self._failure(found[0])
 
     def _blind(self, executors: Sequence[int]) -> set[int]:
-        """Those that do not see the files, asked all at once."""
+        """The executors that cannot open the files; all are asked at once."""
         blind, unknown = set[int](), set(executors)
         for _ in range(_LOOKS):
             if not unknown:

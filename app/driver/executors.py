@@ -69,7 +69,8 @@ def stop_dynamic_allocation(context: SparkContext) -> None:
 
 
 class Executors:
-    """Those of one SparkContext. ``wanted`` is how many there should be. For the attempt's own thread, `trim` apart.
+    """The executors of one SparkContext. ``wanted``: how many there should be. All methods but `trim` and `at_work` are
+    for the attempt's own thread.
 
     New ones come a few at a time, and are warmed up and kept from the query until they are let in: neither their start
     nor their first tasks are to slow down what runs.

@@ -21,7 +21,7 @@ END_S = 20.0
 
 @dataclass(slots=True)
 class _Held:
-    """``until``: when everything has to have ended. ``told``: that it has, and was reported."""
+    """A failed query. ``until``: by when all that it began has to end. ``told``: all has ended, and was reported."""
 
     running: StartedQuery
     failure: Failure
@@ -92,7 +92,7 @@ class LocalFailover:
         return None
 
     def proven(self, running: StartedQuery) -> bool:
-        """``running`` has committed a batch, or has nothing to do: it is well if it was restarted. Whether it was."""
+        """``running`` has committed a batch, or is idle. Whether that proves a restart, which is then reported."""
         key = running.query.key
         known, number = self._unproven.get(key, (None, 0))
         if known is not running:

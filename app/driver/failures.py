@@ -82,7 +82,7 @@ class Failure:
 
     @classmethod
     def final(cls, sentence: str) -> Failure:
-        """One of which the sentence says all, and which would come again."""
+        """A failure that would come again, and needs no stack trace."""
         return cls(sentence, "", recoverable=False)
 
     @property

@@ -35,13 +35,13 @@ class Passage(Protocol):
     """What a batch passes, in the thread of its query."""
 
     def begin(self, batch_id: int) -> None:
-        """It is planned, and none of its rows reach the sink until this has returned. If it raises, none will."""
+        """The batch is planned. None of its rows reach the sink before this has returned; if it raises, none will."""
 
     def commit(self) -> None:
-        """Its tasks are done, and the sink is about to make their rows visible. Called where the sink tells so much."""
+        """The batch's tasks are done, and the sink is about to make their rows visible. Only some sinks tell that."""
 
     def end(self, batch_id: int) -> None:
-        """The sink has it."""
+        """The sink has the batch."""
 
 
 def start_behind(
@@ -66,7 +66,7 @@ def start_behind(
 
 
 class _Starting(Listener):
-    """Hears of the start of a query, in its thread and before anything else happens there."""
+    """Puts ``passage`` before the sink of a query when Spark tells of its start, before the query plans."""
 
     def __init__(self, passage: Passage) -> None:
         self._passage = passage
@@ -85,7 +85,7 @@ class _Starting(Listener):
 
 
 def _put_before(execution: Any, passage: Passage) -> None:
-    """Before the query's own thread makes its plan, which has the sink in it."""
+    """Replace the sink, before the query's own thread makes its plan, which has the sink in it."""
     caller = _Caller(passage)
     field = java_field(execution, "sink")
     own = field.get(execution)
@@ -144,7 +144,7 @@ def _missing(error: Exception) -> DriverError:
 
 
 def _class(name: str) -> Any:
-    """One of ours."""
+    """The class ``name`` of `gate.java`."""
     return class_loader(_jvm(), "gate.java", _SINK).loadClass(f"slotwise.{name}")
 
 

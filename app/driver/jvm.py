@@ -74,7 +74,8 @@ def archive_options(archive: str) -> list[str]:
 
 
 def executor_classpath(home: Path) -> str:
-    """That of an executor, as its worker and `java` put it together: so that one archive of class data is for both."""
+    """The class path of an executor, in the order in which its worker puts it together: driver and executors share one
+    archive of class data."""
     found = [str(path) for path in (home / "jars").glob("*.jar")]
     first = [jar for jar in found if "/slf4j-api-" in jar]
     return ":".join([*first, *found])

@@ -163,7 +163,7 @@ class DriverProcess:
         plan_program(spec, self._planning_session, self.leave)
 
     def _planning_session(self, spec: PlanningSpec) -> SparkSession:
-        """One on this host: what a program does before its queries start is small."""
+        """A session on this host: what a program does before its queries start is small."""
         master = spec.master if spec.master.startswith("local") else f"local[{spec.slots}]"
         conf = {name: value for name, value in spec.spark_conf.items() if name not in (UI_ENABLED, UI_PORT)}
         return self._session_of(spec.job_name, master, conf)
@@ -221,7 +221,7 @@ class DriverProcess:
             self._assignments.put(None)
 
     def _link_log(self, work_dir: Path) -> None:
-        """Let the log of this process be found in the attempt's directory."""
+        """Link to the log of this process from the attempt's directory."""
         log_file = Path(self._lock_file).with_suffix(".log")
         work_dir.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):

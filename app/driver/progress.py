@@ -93,7 +93,7 @@ class Listener:
     JVM."""
 
     def listen(self, session: SparkSession) -> None:
-        """From now on, until `close`."""
+        """Hear the events of ``session``, until `close`."""
         context = session.sparkContext
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
         jvm: Any = context._jvm

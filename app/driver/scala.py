@@ -97,8 +97,8 @@ def compiled(jvm: Any, source: str, loader: Any) -> Any:
 
 @lru_cache
 def class_loader(jvm: Any, source: str, beside: str) -> Any:
-    """That of the classes of the file ``source``, compiled once for the JVM. They see what Java's class ``beside``
-    does."""
+    """The class loader of what the file ``source`` has, compiled once for the JVM. Its classes see what the Java class
+    ``beside`` sees."""
     loader = jvm.java.lang.Class.forName(beside).getClassLoader()
     return compiled(jvm, source, loader).getClassLoader()
 

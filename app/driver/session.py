@@ -100,7 +100,7 @@ def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
 
 
 def executor_java_options(conf: Mapping[str, str]) -> str:
-    """Those of every executor, and behind them, so that they win, those of the job."""
+    """The Java options of every executor, followed by those of the job, which win."""
     return f"{CLUSTER_CONF[EXECUTOR_OPTIONS]} {conf.get(EXECUTOR_OPTIONS, '')}".strip()
 
 

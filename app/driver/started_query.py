@@ -198,7 +198,7 @@ class StartedQuery(ABC):
         return self.gateway.running_batch
 
     def _started(self, spark_query: StreamingQuery, context: SparkContext) -> None:
-        """It is ``spark_query``, in whose plan are valves."""
+        """Spark has started the query as ``spark_query``, with valves in its plan."""
         self._spark_query = spark_query
         self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
         self._valves = Valves(spark_query, self.query)

@@ -100,7 +100,7 @@ def _at_a_time(size: int) -> int:
 
 
 class StatePlaces:
-    """Of the state of one vertex. For the query's thread."""
+    """The executors of the state partitions of one vertex. For the query's thread."""
 
     def __init__(self, key: str, executors: Callable[[], Sequence[int]], board: Board) -> None:
         """``executors`` tells those that may have tasks of queries now. ``board`` is that of all state."""

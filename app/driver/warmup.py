@@ -86,7 +86,7 @@ def take(frame: DataFrame, batch_id: int) -> None:
 
 
 def _source() -> dict[str, Any]:
-    """Ours, or one of Spark's: the environment of a program need not have what ours is made with."""
+    """Our own source, or one of Spark's: the environment of a program need not have what ours is made with."""
     try:
         import app.driver.sources.rate  # noqa: F401
     except ImportError:

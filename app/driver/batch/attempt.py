@@ -85,7 +85,7 @@ class BatchAttempt(BaseAttempt):
                 return ending
 
     def _next_message(self) -> Any:
-        """None if for a while none has come and a region runs."""
+        """The next message; None if a region runs and no message has come for `_PROGRESS_S`."""
         try:
             return self._inbox.get(timeout=_PROGRESS_S if self._runs else None)
         except queue.Empty:

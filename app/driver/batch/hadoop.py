@@ -45,14 +45,14 @@ class HadoopFiles:
 
     @property
     def default_scheme(self) -> str:
-        """Of paths that name no file system."""
+        """The scheme of paths that name no file system."""
         return str(self.jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(self.conf).getScheme())
 
 
 def _asking(
     method: Callable[Concatenate[HadoopStorage, str, P], T],
 ) -> Callable[Concatenate[HadoopStorage, str, P], T]:
-    """``method`` of a place, whose errors are those of a `Storage`.
+    """Decorates a method of a place: it raises what methods of a `Storage` raise.
 
     Raises:
         FileNotFoundError: something is missing.

@@ -317,7 +317,7 @@ def _literal(text: str) -> str:
 
 
 class Keeper:
-    """Of the results of one job, which all lie below ``root``."""
+    """Removes results of one job, which all lie below ``root``."""
 
     def __init__(self, storages: Storages, root: str) -> None:
         self._storage = storages.of(root)
@@ -335,7 +335,7 @@ class Keeper:
             log.warning("results that are not needed could not be removed: %s", error)
 
     def remove_all(self) -> None:
-        """Nothing of the job counts any more."""
+        """Remove all results of the job."""
         try:
             self._storage.remove(self._root)
         except (OSError, DriverError) as error:
@@ -347,7 +347,7 @@ class Keeper:
         return not is_local(self._root)
 
     def remove_ended(self, roots: Iterable[str]) -> None:
-        """In the background: remove what the drivers of other jobs, which have ended, left at ``roots``."""
+        """Remove, in the background, the results at ``roots``: those of other jobs, whose drivers have ended."""
         places = set(roots)
         if places:
             threading.Thread(target=self._remove_ended, args=(places,), name="leftovers", daemon=True).start()

@@ -29,7 +29,7 @@ _WITH_FOOTERS = frozenset({"parquet", "orc"})
 
 
 def source_bytes(session: SparkSession, graph: JobGraph) -> dict[str, int]:
-    """By vertex id, for those sources whose files are found."""
+    """The bytes of each source whose files are found, by vertex id."""
     paths = {
         vertex.id: vertex.operation.path
         for vertex in graph.vertices
@@ -53,7 +53,7 @@ def source_bytes(session: SparkSession, graph: JobGraph) -> dict[str, int]:
 
 
 def _size(files: HadoopFiles, path: str, scheme: str) -> int | None:
-    """None if it is not known."""
+    """The bytes of the files at ``path``; None if they are not known."""
     try:
         if scheme == "file":
             return local_size(urlsplit(path).path if urlsplit(path).scheme else path)

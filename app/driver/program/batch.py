@@ -192,7 +192,7 @@ class BatchProgramAttempt(InMainThread):
 
 
 class HeldSlots:
-    """Of the ``cores`` of a session with a local master. For the attempt's own thread.
+    """The slots of a program on one host, out of ``cores``. For the attempt's own thread.
 
     Spark's local scheduler has as many cores as it was started with. Those that the program is not to have are kept
     busy by tasks that sleep, each a job of its own in a pool of its own. Spark's fair scheduler serves a pool without a
@@ -242,9 +242,9 @@ class HeldSlots:
 
 
 class ExecutorSlots:
-    """Of a cluster: the executors of a program, of one core each. More are asked for and let in as they come. One that
-    is given up is decommissioned: it gets no more tasks, ends those that it has, hands its shuffle files to the others,
-    and goes. For the attempt's own thread."""
+    """The slots of a program on a cluster: executors of one core each. More are asked for and let in as they come. One
+    that is given up is decommissioned: it gets no more tasks, ends those that it has, hands its shuffle files to the
+    others, and goes. For the attempt's own thread."""
 
     def __init__(self, executors: Executors) -> None:
         self._executors = executors

@@ -155,7 +155,7 @@ class Queries:
             self._all.append(handle)
 
     def running(self) -> list[StreamingQuery]:
-        """Those of all sessions."""
+        """The running queries of all sessions."""
         return [each for each in self._all if each.isActive]
 
     def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:

@@ -44,7 +44,7 @@ _COMMAND = re.compile(
 
 
 class PlannedQueries(Queries):
-    """Those that would run."""
+    """The queries of a program that is planned: they would run."""
 
     def __init__(self, calls: Takeover, planner: Planner) -> None:
         super().__init__(calls)

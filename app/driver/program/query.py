@@ -38,7 +38,7 @@ _setting = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Enough to start a query again, any number of times.
+    """What a program asked of a query: enough to start it any number of times.
 
     ``writer`` is a copy of the program's, which may go on using its own; ``frame`` is without valves. ``checkpoint`` is
     where the program wants it, None if it lies in ``own_dir``, that of the job for the query, where drivers leave their
@@ -59,7 +59,7 @@ class Asked:
 
     @classmethod
     def of(cls, writer: DataStreamWriter, **fields: Any) -> Asked:
-        """In the thread of the program."""
+        """Note what the program asks of ``writer``; called in the thread of the program."""
         frame = writer_frame(writer)
         properties = scala_context(frame.sparkSession.sparkContext).getLocalProperties().clone()
         return cls(writer=copy_of_writer(writer), frame=frame, properties=properties, **fields)
@@ -70,7 +70,7 @@ class Asked:
 
     @property
     def location(self) -> str:
-        """Where the checkpoint is, for Spark."""
+        """The location of the checkpoint that Spark is told."""
         return self.checkpoint or str(self.own_dir)
 
     def files_may_be_gone(self) -> bool:

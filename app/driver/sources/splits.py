@@ -21,7 +21,7 @@ _INFERENCE: Final = "spark.sql.streaming.schemaInference"
 
 
 class Splits:
-    """Of one query; its methods are called by one thread, while Spark plans batches in another.
+    """The numbers of parts for one query; one thread calls the methods, while Spark plans batches in another.
 
     ``conf``: the settings of the job; what it says about this itself holds.
     """

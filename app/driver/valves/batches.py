@@ -63,12 +63,12 @@ class BatchReader:
         return found
 
     def not_followed(self, number: int) -> Faults:
-        """Those of the latest batch that was judged, if it was at the plan with this number."""
+        """The faults of the latest batch that was judged, if it ran at the plan with this number."""
         return self._faults if self._judged == number else {}
 
     @property
     def stays_unfollowed(self) -> Faults:
-        """Those of the latest batch in vertices that had one in the batch before: one alone says little."""
+        """The faults of the latest batch in vertices that had one in the batch before too: one alone says little."""
         return {key: why for key, why in self._faults.items() if key in self._before}
 
 

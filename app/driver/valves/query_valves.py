@@ -30,7 +30,7 @@ class Rows:
 
 
 class Valves:
-    """Those of one query. Setting them and reading what a batch had may be done by different threads."""
+    """The valves of one query. One thread may set them while another reads what a batch had."""
 
     def __init__(self, started: StreamingQuery, query: Query) -> None:
         """``started`` is ``query`` with valves in its plan."""

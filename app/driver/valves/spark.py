@@ -260,7 +260,7 @@ class Left:
 
     @property
     def rdd(self) -> Any:
-        """That of the batch: Spark keeps the RDD of an operator that has run."""
+        """The RDD of the operator in the batch: Spark keeps it once the operator has run."""
         return self._operator.execute()
 
 
@@ -287,7 +287,7 @@ def left_in(jvm: Any, planned: Any, forms: dict[str, list[int]]) -> list[Left]:
 
 
 def _walk(node: Any) -> Iterator[Any]:
-    """In the order in which Spark numbers them."""
+    """``node`` and all below it, in the order in which Spark numbers them."""
     yield node
     inner = node.innerChildren()
     for at in range(inner.size()):
@@ -373,7 +373,7 @@ def _expect(true: bool, what: str) -> None:
 
 
 def streaming_class(jvm: Any, name: str) -> Any:
-    """One of Spark's for streaming."""
+    """The class ``name`` of Spark's package for streaming."""
     for package in _PACKAGES:
         try:
             return jvm.java.lang.Class.forName(f"{_STREAMING}.{package}{name}")
