@@ -43,7 +43,7 @@ def files(place: Path) -> dict[str, bytes]:
 
 def planned_job(rig: Bench, text: str, origin: Path, out: Path) -> dict[str, Any]:
     answer, _ = plan(rig, job=text, args=str(out), origin=str(origin))
-    assert "error" not in answer, answer
+    assert answer["error"] is None, answer
     document = {
         "name": "next",
         "script": "job.py",

@@ -68,7 +68,7 @@ def often(cases: Iterable[str], *chosen: str) -> list[Any]:
 
 
 def names(answer: dict[str, Any]) -> list[str]:
-    assert "error" not in answer, answer
+    assert answer["error"] is None, answer
     return [vertex["name"] for vertex in answer["vertices"]]
 
 
@@ -105,7 +105,7 @@ def test_a_program_that_waits_is_planned_and_nothing_of_it_runs(rig: Bench) -> N
         args="--suffix x",
     )
     assert names(answer)[-1:] == ["out"] and "nx" in names(answer), names(answer)
-    assert {vertex["statePartitions"] for vertex in answer["vertices"]} == {5, None}
+    assert {vertex["state_partitions"] for vertex in answer["vertices"]} == {5, None}
     assert not out.exists()
     assert driver.log.count("mine: it begins") == 1, driver.log
     assert "printed ['--suffix', 'x']" in driver.log and "never" not in driver.log
@@ -167,7 +167,7 @@ def test_the_state_has_the_partitions_that_its_checkpoint_says(rig: Bench) -> No
         (offsets / batch).write_text("v1\n" + json.dumps(about) + "\n0")
     text = COUNTS.replace(".start()", f".option('checkpointLocation', {str(rig.directory / 'cp')!r}).start()")
     answer, _ = plan(rig, job=HEAD + text + "query.awaitTermination()")
-    assert {vertex["statePartitions"] for vertex in answer["vertices"]} == {9, None}
+    assert {vertex["state_partitions"] for vertex in answer["vertices"]} == {9, None}
 
 
 def test_a_program_may_have_a_module_of_the_name_of_ours_and_settings_that_only_a_new_session_takes(
@@ -192,7 +192,7 @@ def test_a_program_may_have_a_module_of_the_name_of_ours_and_settings_that_only_
         app="MINE = 1",
         app_user="from app import MINE",
     )
-    assert {vertex["statePartitions"] for vertex in answer["vertices"]} == {3, None}, driver.log
+    assert {vertex["state_partitions"] for vertex in answer["vertices"]} == {3, None}, driver.log
 
 
 BAD = {
