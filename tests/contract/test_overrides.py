@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, get_args
 
-from fastapi import Depends
+import pytest
+from fastapi import APIRouter, Depends
 
 from app.api.app import SlotwiseApi
 from app.api.dependencies import Now
+from app.api.routes import Operation
 from tests.contract.world import World
 
 
@@ -49,3 +52,18 @@ async def test_what_a_replacement_depends_on_is_called_and_replaced_too(world: W
 
     world.app.dependency_overrides = {get_args(Now)[1].dependency: _later, _one: _two}
     assert (await world.get(f"/jobs/{job_id}"))["now"] == 2000
+
+
+async def _with_something_left() -> AsyncIterator[int]:
+    yield 1
+
+
+def test_a_dependency_that_would_leave_something_behind_is_refused_at_once() -> None:
+    """Nothing looks after it: a request has none of FastAPI's stacks."""
+    router = APIRouter(route_class=Operation)
+
+    async def endpoint(left: Annotated[int, Depends(_with_something_left)]) -> None:
+        """Never called"""
+
+    with pytest.raises(AssertionError, match="should be async"):
+        router.get("/left")(endpoint)

@@ -87,6 +87,15 @@ def test_l18_a_group_needs_the_largest_bounds_of_its_vertices_and_a_job_the_sum_
     assert Demand.of(graph, wanted).parallelism(2) is None
 
 
+def test_what_was_asked_for_last_is_not_taken_for_what_is_asked_for_now() -> None:
+    one, two = chain(), mixed()
+    few, many = bounds(one, 1, 2), bounds(one, 1, 6)
+    for _ in range(2):
+        asked = [Demand.of(graph, wanted).desired for graph in (one, two) for wanted in (few, many)]
+        assert asked == [2, 6, 4, 12]
+    assert Demand.of(one, few) is Demand.of(one, few), "it is worked out once"
+
+
 def test_until_state_is_redistributed_no_bound_is_above_its_partitions() -> None:
     graph = chain()
     most = graph.vertices[0].max_parallelism
