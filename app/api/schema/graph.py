@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from app.model.formats import FORMATS
@@ -11,6 +12,18 @@ from app.model.sink_formats import SINKS
 _PARALLELISM = {"type": "integer", "minimum": 1, "maximum": MAX_PARALLELISM_LIMIT}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _VALUES = {"type": "object", "additionalProperties": {"type": ["string", "integer", "number", "boolean"]}}
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+def _texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+def _one_of(names: type[StrEnum]) -> dict[str, Any]:
+    return {"enum": [name.value for name in names]}
 
 
 def _closed(required: list[str], properties: dict[str, Any], description: str) -> dict[str, Any]:
@@ -30,9 +43,9 @@ _INPUT = {
             ["vertex"],
             {
                 "vertex": _NAME,
-                "partitioner": {"enum": [value.value for value in Partitioner]},
+                "partitioner": _one_of(Partitioner),
                 "keys": {"type": "array", "minItems": 1, "items": _NAME},
-                "exchange": {"enum": [value.value for value in Exchange]},
+                "exchange": _one_of(Exchange),
             },
             "How the rows of an input are spread over the tasks.",
         ),
@@ -41,12 +54,9 @@ _INPUT = {
 _SOURCE = _closed(
     ["format"],
     {
-        "format": {
-            "type": "string",
-            "description": f"{', '.join(FORMATS)}, or another source of Spark's by its name.",
-        },
+        "format": _text(f"{', '.join(FORMATS)}, or another source of Spark's by its name."),
         "path": {"type": "string"},
-        "schema": {"type": "string", "description": "Column names and types, as in Spark's DDL."},
+        "schema": _text("Column names and types, as in Spark's DDL."),
         "options": _VALUES,
         "static": {"type": "boolean", "description": "A side table, read whole."},
     },
@@ -55,14 +65,11 @@ _SOURCE = _closed(
 _SINK = _closed(
     ["format"],
     {
-        "format": {
-            "type": "string",
-            "description": f"{', '.join(SINKS)}, or another sink of Spark's by its name.",
-        },
+        "format": _text(f"{', '.join(SINKS)}, or another sink of Spark's by its name."),
         "path": {"type": "string"},
-        "outputMode": {"enum": [value.value for value in OutputMode]},
+        "outputMode": _one_of(OutputMode),
         "options": _VALUES,
-        "python": {"type": "string", "description": "module:function, for the format python."},
+        "python": _text("module:function, for the format python."),
     },
     "Where rows go.",
 )
@@ -71,8 +78,8 @@ _VERTEX = _closed(
     {
         "name": _NAME,
         "source": _SOURCE,
-        "sql": {"type": "string", "description": "A query that reads its inputs by their names."},
-        "python": {"type": "string", "description": "module:function in one of the artifacts."},
+        "sql": _text("A query that reads its inputs by their names."),
+        "python": _text("module:function in one of the artifacts."),
         "sink": _SINK,
         "inputs": {"type": "array", "items": _INPUT},
         "parallelism": {**_PARALLELISM, "description": "The initial upper bound."},
@@ -83,36 +90,25 @@ _VERTEX = _closed(
     },
     "Exactly one of source, sql, python and sink.",
 )
-_ARTIFACTS = {
-    "type": "array",
-    "items": {"type": "string"},
-    "description": "Names of the files sent along.",
-}
+_ARTIFACTS = _texts("Names of the files sent along.")
 _CONFIG = {**_VALUES, "description": "Settings of Spark (`spark.*`) and options of the scheduler."}
 _RUNTIME = {
     "environment": _closed(
         [],
         {
-            "python": {"type": "string", "description": "The path of a Python that has PySpark."},
-            "archive": {
-                "type": "string",
-                "description": "A packed environment: a path, or one of the artifacts.",
-            },
+            "python": _text("The path of a Python that has PySpark."),
+            "archive": _text("A packed environment: a path, or one of the artifacts."),
             "requirements": {"type": "array", "items": {"type": "string"}},
         },
         "The environment of the job: exactly one of these fields. Default: the environment of the server.",
     ),
-    "packages": {
-        "type": "array",
-        "items": {"type": "string"},
-        "description": "Packages of Spark: group:artifact:version.",
-    },
+    "packages": _texts("Packages of Spark: group:artifact:version."),
 }
 GRAPH_SCHEMA = _closed(
     ["name", "type", "vertices"],
     {
         "name": _NAME,
-        "type": {"enum": [value.value for value in JobType]},
+        "type": _one_of(JobType),
         "artifacts": _ARTIFACTS,
         **_RUNTIME,
         "config": _CONFIG,
@@ -138,19 +134,17 @@ PROGRAM_SCHEMA = _closed(
     ["name", "script"],
     {
         "name": _NAME,
-        "type": {"enum": [value.value for value in JobType], "default": JobType.STREAMING.value},
-        "script": {
-            "type": "string",
-            "description": "The file of the program, which is one of the files sent along: an ordinary PySpark script.",
-        },
-        "args": {"type": "array", "items": {"type": "string"}, "description": "Its arguments."},
+        "type": {**_one_of(JobType), "default": JobType.STREAMING.value},
+        "script": _text(
+            "The file of the program, which is one of the files sent along: an ordinary PySpark script."
+        ),
+        "args": _texts("Its arguments."),
         "artifacts": _ARTIFACTS,
         **_RUNTIME,
-        "from": {
-            "type": "string",
-            "description": "The directory of a checkpoint on the host of the server, or of one for each query: the job "
-            "goes on from a copy of it.",
-        },
+        "from": _text(
+            "The directory of a checkpoint on the host of the server, or of one for each query: the job "
+            "goes on from a copy of it."
+        ),
         "config": _CONFIG,
         "bounds": {
             "type": "object",
