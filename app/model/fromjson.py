@@ -32,7 +32,9 @@ def _read(kind: Any, value: Any) -> Any:
         given = [each.name for each in fields(kind) if each.name in value]
         return kind(**{name: _read(_hints(kind)[name], value[name]) for name in given})
     if whole is tuple and isinstance(value, list | tuple):
-        return tuple(_read(args[0], each) for each in value)
+        # Results have tens of thousands of numbers.
+        plain = all(type(each) is args[0] for each in value)
+        return tuple(value) if plain else tuple(_read(args[0], each) for each in value)
     if whole is dict and isinstance(value, Mapping):
         return {_read(args[0], key): _read(args[1], each) for key, each in value.items()}
     if whole is UnionType:
