@@ -158,7 +158,7 @@ class ExecutorSight:
         return shell_at(self._context, executors, _LOOK, *self.files)
 
     def _failure(self, blind: Collection[int]) -> DriverError:
-        return DriverError(self._sentence(blind), recoverable=True, outside=True)
+        return DriverError(self._sentence(blind), recoverable=True, by_cluster=True)
 
     def _sentence(self, blind: Collection[int]) -> str:
         names = ", ".join(map(str, sorted(blind)))

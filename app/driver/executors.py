@@ -319,7 +319,7 @@ class Executors:
             self._seen_at = now
         elif now - self._seen_at > _NONE_S:
             raise DriverError(
-                f"The job has had no executor for {_NONE_S:.0f} s.", recoverable=True, outside=True
+                f"The job has had no executor for {_NONE_S:.0f} s.", recoverable=True, by_cluster=True
             )
         if self.ready:
             self._worked_at = now
@@ -328,7 +328,7 @@ class Executors:
                 f"For {_IDLE_S:.0f} s no executor of the job could be given tasks: none of them gets warm, or sees the "
                 "driver's files (the driver's log says which).",
                 recoverable=True,
-                outside=True,
+                by_cluster=True,
             )
 
     def await_first(self) -> None:
@@ -349,7 +349,7 @@ class Executors:
                 raise DriverError(
                     f"None of {self.wanted} executors has come within {first_s:.0f} s. {self._where_to_look()}",
                     recoverable=True,
-                    outside=True,
+                    by_cluster=True,
                 )
             time.sleep(_POLL_S)
         self._ready = set(active)

@@ -26,23 +26,26 @@ class DriverError(Exception):
     """Something that a person can act on. The message is one sentence.
 
     ``vertex`` is the name of the vertex concerned, ``recoverable`` whether another attempt may succeed unchanged,
-    ``outside`` whether it is the cluster's doing and not the job's. ``failure``: what was found out before.
+    ``by_cluster`` whether it is known to be the cluster's doing. ``failure``: what was found out before.
     """
 
     def __init__(
-        self, message: str, *, vertex: str | None = None, recoverable: bool = False, outside: bool = False
+        self, message: str, *, vertex: str | None = None, recoverable: bool = False, by_cluster: bool = False
     ) -> None:
         super().__init__(message)
         self.vertex = vertex
         self.recoverable = recoverable
-        self.outside = outside
+        self.by_cluster = by_cluster
         self.failure: Failure | None = None
 
     @classmethod
     def of(cls, failure: Failure) -> DriverError:
         """``failure`` as an exception; `describe` gives it back."""
         error = cls(
-            failure.sentence, vertex=failure.vertex, recoverable=failure.recoverable, outside=failure.outside
+            failure.sentence,
+            vertex=failure.vertex,
+            recoverable=failure.recoverable,
+            by_cluster=failure.by_cluster,
         )
         error.failure = failure
         return error
@@ -123,7 +126,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
         return replace(error.failure, vertex=error.vertex or error.failure.vertex or vertex)
     chain = chain_of(error)
     if isinstance(error, DriverError):
-        said = Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.outside)
+        said = Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.by_cluster)
         return _ruled(said, chain)
     name, message, found = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"

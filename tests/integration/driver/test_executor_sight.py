@@ -108,7 +108,7 @@ def test_who_does_not_see_the_files_gets_no_tasks_until_it_does(
     with pytest.raises(DriverError) as error:
         sight.check([0, 1])
     assert re.match(r"Executor 1 on 127\.0\.0\.1 does not see .*/work .* jobs_dir", str(error.value))
-    assert error.value.recoverable and error.value.outside
+    assert error.value.recoverable and error.value.by_cluster
     sight.python = Path("no python")
     with pytest.raises(DriverError, match=r"Executor 0 on .* or the Python no python: "):
         sight.check([0])

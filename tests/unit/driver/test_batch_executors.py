@@ -60,7 +60,7 @@ def test_it_is_looked_whether_there_are_any_while_a_region_runs(monkeypatch: pyt
     monkeypatch.setattr(attempt, "_PROGRESS_S", 0.001)
 
     def check() -> None:
-        raise DriverError("The job has had no executor for 60 s.", recoverable=True, outside=True)
+        raise DriverError("The job has had no executor for 60 s.", recoverable=True, by_cluster=True)
 
     with pytest.raises(DriverError, match="no executor"):
         Waiting(SimpleNamespace(check=check))._until_end()

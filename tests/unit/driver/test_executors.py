@@ -376,7 +376,7 @@ def test_a_job_that_has_had_no_executor_for_a_minute_fails(
     executors._seen_at -= 61
     with pytest.raises(DriverError, match="The job has had no executor for 60 s") as error:
         executors.check()
-    assert error.value.recoverable and error.value.outside
+    assert error.value.recoverable and error.value.by_cluster
 
 
 def test_executors_of_which_none_can_work_are_not_waited_for_for_ever(
@@ -390,7 +390,7 @@ def test_executors_of_which_none_can_work_are_not_waited_for_for_ever(
     executors._worked_at -= 181
     with pytest.raises(DriverError, match="For 180 s no executor of the job could be given tasks") as error:
         executors.check()
-    assert error.value.recoverable and error.value.outside
+    assert error.value.recoverable and error.value.by_cluster
     scheduler.becomes_ready(5)
     until(lambda: executors.ready == 1)
     executors.check()
