@@ -94,6 +94,5 @@ def test_a_lost_worker_is_not_the_jobs_own_doing(sentence: str, outside: bool) -
 
 @pytest.mark.parametrize("by_cluster", [False, True])
 def test_an_error_says_itself_whether_it_is_the_clusters_doing(by_cluster: bool) -> None:
-    assert (
-        describe(DriverError("There has been no executor.", by_cluster=by_cluster)).by_cluster is by_cluster
-    )
+    said = describe(DriverError("There has been no executor.", by_cluster=by_cluster))
+    assert (said.by_cluster, said.outside) == (by_cluster, by_cluster)
