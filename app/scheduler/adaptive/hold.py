@@ -1,11 +1,12 @@
 """The bounds with which a job decides while other bounds wait for their deadline (ADR 46).
 
-Bounds with a deadline come into force when all of their slots are there. Until then, and until the deadline,
-the former bounds of their vertices are in force. But a job that cannot run with the former bounds, and can run
-with the new ones, does not wait.
+A change of bounds with a deadline comes into force when the job may use enough slots for it: each vertex can have the
+tasks of the upper bound that the change raises, or of the lower bound if it raises only that. A bound that it lowers
+needs no slots, and other vertices may be short of slots. The oldest change is checked first, and a later one comes
+into force only if the changes before it keep their slots.
 
-Until then, and until the deadline, the former bounds of its vertices hold, and so does what had been taken back by
-then. But a job that could not run by the former bounds, and can by the new ones, does not wait.
+Until then, and until the deadline, the former bounds of its vertices are in force, and so is what had been taken back
+before. But a job that cannot run with the former bounds, and can run with the new ones, does not wait.
 """
 
 from __future__ import annotations
