@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.model.public_event import PublicEventType
 from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import pending
-from app.scheduler.adaptive.events import RequirementsUpdated, SlotShareUpdated
+from app.scheduler.adaptive.events import RequirementsUpdated, SlotShareUpdated, VersionRequested
+from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
-from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, restarting_job
+from tests.unit.scheduler.driving import COOLDOWN, Job, chain, group_graph, mixed, restarting_job
 from tests.unit.scheduler.test_pending import COMMIT, ROLLBACK, sentences, undo, upper_bounds, waiting, within
 from tests.unit.scheduler.test_rollback import back_to_work, fail, tried_4
 from tests.unit.scheduler.test_scaling_policy import set_policy
@@ -308,3 +311,29 @@ def test_the_explanation_has_a_reason_for_what_waits() -> None:
         "8 slots are waited for until the deadline, and 4 can be used."
     ]
     assert any("wait until the job may use 8 slots" in one for one in explain(job.state, job.now_ms)[0])
+
+
+def test_former_bounds_fit_the_vertices_of_a_new_version() -> None:
+    job = Job(lower=1, upper=8).run(held=2)
+    job.put(1, 9, deadline=within(job, 600, ROLLBACK))
+    source, agg, sink = job.graph.vertices
+    new = replace(
+        job.graph, vertices=(source, replace(agg, max_parallelism=12), replace(sink, max_parallelism=6))
+    )
+    job.do(VersionRequested(JobVersion(2, new, job.state.options), "ann")).stops()
+    assert job.state.graph.by_id[agg.id].max_parallelism == 12
+    (one,) = job.state.pending
+    assert dict(one.former) == {source.id: Bounds(1, 8), agg.id: Bounds(1, 8)}, (
+        "the sink has other bounds now"
+    )
+    job.starts().commit().wait(700_000)
+    assert declared(job) == [(1, 8), (1, 8), (1, 6)]
+
+
+def test_and_are_no_more_than_those_can_be() -> None:
+    waits = Job(chain(in_place=False), lower=1, upper=8, options={COOLDOWN: "1 h"}).run(held=8)
+    waits.put(1, 2, deadline=within(waits, 600, ROLLBACK))
+    source, agg, sink = waits.graph.vertices
+    new = replace(waits.graph, vertices=(source, replace(agg, max_parallelism=4), sink))
+    waits.do(VersionRequested(JobVersion(2, new, waits.state.options), "ann")).stops()
+    assert dict(waits.state.pending[0].former)[agg.id] == Bounds(1, 4)
