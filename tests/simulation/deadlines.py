@@ -162,7 +162,7 @@ class Deadlines:
             return True
         graph, asked = _asked(state, [])
         own = bounds_now(state.graph, _with(state.requirements, {vertex: former}), None, state.policy)
-        least, most = _what_it_needs(state, graph, asked, vertex, own[vertex]), asked[vertex].upper
+        least, most = _what_it_needs(state, graph, asked, vertex, own[vertex]) or 0, asked[vertex].upper
         plans = [getattr(state.phase, "target", None), getattr(state.phase, "plan", None), state.last_plan]
         ways = [dict(one if isinstance(one, tuple) else one.parallelism) for one in plans if one is not None]
         return any(least <= one[vertex] <= most for one in ways)
@@ -264,13 +264,13 @@ def _asked(state: JobState, waiting: Sequence[Pending]) -> tuple[JobGraph, Holds
     return graph, bounds_while(state, waiting, graph)
 
 
-def _what_it_needs(state: JobState, graph: JobGraph, asked: Holds, vertex: str, former: Bounds) -> int:
+def _what_it_needs(state: JobState, graph: JobGraph, asked: Holds, vertex: str, former: Bounds) -> int | None:
     """The least parallelism of a vertex that has what is asked of it: the bound that was raised, the upper one before
-    the lower one, as far as the cap allows it."""
+    the lower one, as far as the cap allows it. None if neither was."""
     now, cap = asked[vertex], state.share.cap
     raised = [high for high, low in ((now.upper, former.upper), (now.lower, former.lower)) if high > low]
     if not raised:
-        return 1
+        return None
     most = most_slots(graph, asked)
     full = parallelism(graph, asked, most if cap is None else min(most, max(cap, least_slots(graph, asked))))
     assert full is not None
@@ -280,10 +280,7 @@ def _what_it_needs(state: JobState, graph: JobGraph, asked: Holds, vertex: str, 
 def _all_have(state: JobState, left: Sequence[Pending], usable: int) -> bool:
     """Whether the slots are enough for each change but those of ``left``."""
     graph, asked = _asked(state, left)
-    now, former = parallelism(graph, asked, usable), bounds_while(state, _waiting(state))
-    return now is not None and all(
-        now[vertex] >= _what_it_needs(state, graph, asked, vertex, former[vertex])
-        for one in _waiting(state)
-        if one not in left
-        for vertex in one.vertices
-    )
+    now, former = parallelism(graph, asked, usable) or {}, bounds_while(state, _waiting(state))
+    changed = [vertex for one in _waiting(state) if one not in left for vertex in one.vertices]
+    needs = {vertex: _what_it_needs(state, graph, asked, vertex, former[vertex]) for vertex in changed}
+    return all(need is None or now.get(vertex, 0) >= need for vertex, need in needs.items())

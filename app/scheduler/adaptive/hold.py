@@ -123,7 +123,7 @@ def _have_come(state: JobState, waiting: Collection[Pending], kept: Collection[P
 
 def _suffices(goal: Demand, slots: int, least: Mapping[str, int]) -> bool:
     now = goal.parallelism(slots)
-    return now is not None and all(now[vertex] >= count for vertex, count in least.items())
+    return not least or (now is not None and all(now[vertex] >= count for vertex, count in least.items()))
 
 
 def _targets(state: JobState, change: Pending, goal: Demand) -> dict[str, int]:

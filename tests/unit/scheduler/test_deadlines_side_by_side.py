@@ -68,6 +68,14 @@ def test_less_parallelism_waits_for_no_slots() -> None:
     assert (job.parallelism, declared(job)) == ([1, 3], [(1, 1), (1, 4)])
 
 
+def test_nor_does_a_lower_bound_that_is_lowered_and_still_not_met() -> None:
+    job = Job(lower=1, upper=2).run(held=2).put(4, 4).wait(60_000)
+    job.put(3, 3, deadline=within(job, 60, ROLLBACK))
+    assert (job.state.declared_minimal, job.state.pending) == (3, ())
+    job.wait(120_000)
+    assert declared(job) == [(3, 3)] * 3
+
+
 def test_a_lower_bound_alone_asks_for_its_own_slots_only() -> None:
     job = Job(group_graph(["a", "b"]), lower=1, upper=9).run(held=4)
     put(job, within(job, 60, ROLLBACK), a=(3, 9), b=(1, 9)).wait(100)
@@ -235,6 +243,21 @@ def test_what_was_taken_back_may_be_tried_again_once_the_slots_are_there() -> No
     put(job, within(job, 60, ROLLBACK), source=(1, 9), agg=(1, 4), sink=(1, 4)).hold(9).wait(100)
     assert (job.kind, job.state.taken_back, job.state.pending) == ("Rescaling", None, ())
     assert job.applied().parallelism == [9, 4, 4]
+
+
+def test_later_bounds_without_a_deadline_try_it_again_at_once() -> None:
+    job = taken_back()
+    put(job, within(job, 60, ROLLBACK), source=(1, 9), agg=(1, 4), sink=(1, 4)).hold(4).wait(100)
+    put(job, source=(1, 9), agg=(1, 4), sink=(1, 3)).wait(100)
+    assert job.applied().parallelism == [4, 4, 3]
+
+
+def test_it_does_not_limit_what_has_its_slots_while_others_wait() -> None:
+    job = back_to_work(fail(put(two(), a=(1, 4), b=(1, 4)).hold(8)))
+    assert job.state.taken_back is not None and job.parallelism == [2, 2]
+    put(job, within(job, 60, ROLLBACK), a=(1, 5), b=(1, 4))
+    put(job, within(job, 90, ROLLBACK), a=(1, 5), b=(1, 6)).hold(7).wait(100)
+    assert job.applied().parallelism == [5, 2]
 
 
 def test_an_undo_without_a_deadline_remembers_it_too() -> None:
