@@ -253,9 +253,12 @@ def _came_to_nothing(before: JobState, state: JobState, one: Pending) -> bool:
 
 
 def _tell_of_nothing_done(draft: Draft, one: Pending) -> None:
+    state = draft.state
+    limits = {"the scaling policy": bool(state.policy), "the cap": state.share.cap is not None}
+    names = [name for name, is_set in limits.items() if is_set] or ["the state partitions"]
     message = (
-        f"The bounds of {_named(draft.state, one.former)} of version {one.version} wait for their deadline no longer: "
-        "the scaling policy, the cap or the state partitions allow no more than ran. They stay declared."
+        f"The bounds of {_named(state, one.former)} of version {one.version} wait for their deadline no longer: no "
+        f"more than ran is allowed by {' and '.join(names)}. They stay declared."
     )
     record = draft.state.timeline.open
     if record is None:

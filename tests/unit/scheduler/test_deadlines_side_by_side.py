@@ -126,7 +126,7 @@ def test_so_does_a_cap() -> None:
     assert job.state.pending == () and job.nothing_open
     ended = job.records[-1]
     assert (ended.number, ended.reason) == (2, NOTHING)
-    assert "the cap or the state partitions allow no more than ran" in (ended.message or "")
+    assert "no longer: no more than ran is allowed by the cap. They stay declared." in (ended.message or "")
 
 
 def test_also_if_its_record_has_ended() -> None:
