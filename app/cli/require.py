@@ -321,11 +321,13 @@ def taken_back(client: Client, job_id: str, record: dict[str, Any] | None) -> di
 def missing(client: Client, job_id: str) -> list[str]:
     """A sentence for each vertex that runs at less than its upper bound allows."""
     vertices = client.get(f"/jobs/{job_id}/explanation")["vertices"].values()
-    return [
-        f"{vertex['name']} runs at {vertex['inForce']}; up to {vertex['upperBound']} was asked for."
-        for vertex in vertices
-        if vertex["inForce"] is not None and vertex["inForce"] < vertex["upperBound"]
-    ]
+    sentences = []
+    for vertex in vertices:
+        in_force, upper, allowed = (vertex[key] for key in ("inForce", "upperBound", "effectiveUpperBound"))
+        if in_force is not None and in_force < upper:
+            limit = f"; its floor and ceiling allow {allowed}" if allowed < upper else ""
+            sentences.append(f"{vertex['name']} runs at {in_force}; up to {upper} was asked for{limit}.")
+    return sentences
 
 
 def show_dry_run(client: Client, job_id: str, answer: dict[str, Any], as_json: bool) -> None:

@@ -35,7 +35,9 @@ def sentences_of(allotment: Allotment, share: SlotShare, *, held: int, total: in
 def _of_one_that_waits(allotment: Allotment, share: SlotShare) -> str | None:
     match allotment.why:
         case Why.NO_ROOM:
-            return f"{allotment.missing} slot(s) more would have to be free: other jobs cannot do without theirs."
+            return (
+                f"Its lower bounds need {allotment.missing} slot(s) more than are free or can be given back."
+            )
         case Why.AFTER_OTHERS:
             return f"A job of a higher priority than {share.priority} waits for room, and comes first."
         case Why.CAP_TOO_LOW:

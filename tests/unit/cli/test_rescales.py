@@ -108,11 +108,18 @@ def test_one_record_by_its_number(slotwise: Run, fake: Any, monkeypatch: pytest.
     assert slotwise("rescales", "delays", "--record", "../x").status == 2
 
 
-def wait(slotwise: Run, fake: Any, *histories: list[dict[str, Any]], in_force: int | None = 4) -> Any:
+def delays(in_force: int | None, allowed: int = 4) -> dict[str, Any]:
+    bounds = {"lowerBound": 1, "upperBound": 4, "effectiveUpperBound": allowed}
+    return {"name": "delays", **bounds, "inForce": in_force}
+
+
+def wait(
+    slotwise: Run, fake: Any, *histories: list[dict[str, Any]], in_force: int | None = 4, allowed: int = 4
+) -> Any:
     """`require --wait` against a server that gives these histories one after another."""
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
     fake.on("GET", HISTORY, *((200, history) for history in histories))
-    vertex = {"name": "delays", "lowerBound": 1, "upperBound": 4, "inForce": in_force}
+    vertex = delays(in_force, allowed)
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"vertices": {"a": vertex}}))
     return slotwise("require", "delays", "delays=:4", "--wait")
 
@@ -128,6 +135,12 @@ def test_waiting_ends_with_the_record_of_the_change(slotwise: Run, fake: Any) ->
 def test_waiting_says_what_the_slots_did_not_suffice_for(slotwise: Run, fake: Any) -> None:
     outcome = wait(slotwise, fake, [record(1)], [record(2), record(1)], in_force=3)
     assert (outcome.status, outcome.err) == (0, "delays runs at 3; up to 4 was asked for.\n")
+
+
+def test_waiting_says_what_the_operator_s_ceiling_cut(slotwise: Run, fake: Any) -> None:
+    outcome = wait(slotwise, fake, [record(1)], [record(2), record(1)], in_force=3, allowed=3)
+    told = "delays runs at 3; up to 4 was asked for; its floor and ceiling allow 3.\n"
+    assert (outcome.status, outcome.err) == (0, told)
 
 
 def test_a_change_may_become_a_part_of_the_open_record(slotwise: Run, fake: Any) -> None:
@@ -153,7 +166,7 @@ def test_a_rescale_that_is_taken_back_is_waited_for_until_the_job_runs_again(
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
     histories = ([record(1)], [going, failed, record(1)], [done, failed, record(1)])
     fake.on("GET", HISTORY, *((200, history) for history in histories))
-    vertex = {"name": "delays", "lowerBound": 1, "upperBound": 4, "inForce": 2}
+    vertex = delays(2)
     said = {"vertices": {"a": vertex}, "rollback": {"rescale": 2, "reason": "boom"}}
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, said))
     outcome = slotwise("require", "delays", "delays=:4", "--wait")

@@ -26,7 +26,7 @@ def test_the_numbers_are_in_them() -> None:
         )
         return sentence
 
-    assert told(Why.NO_ROOM).startswith("2 slot(s) more")
+    assert told(Why.NO_ROOM).startswith("Its lower bounds need 2 slot(s) more than")
     assert told(Why.GIVES).startswith("It gives 2 slot(s) back: another job is below")
     assert told(Why.OVER_CAP) == "It gives 2 slot(s) back: its cap is 6."
     assert told(Why.HOLDS, 5) == "It holds 2 slot(s) more than its share; other jobs may have them in 3 s."
