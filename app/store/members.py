@@ -129,8 +129,8 @@ class Members:
             is_alive, *values = before
             _expire_leases(connection, values[0])
             former = Member(*values) if is_alive else None
+        _tell_of_silent(connection)
         sql(connection, "DELETE FROM members WHERE home = :home AND seat = :seat", **seat)
-        sql(connection, "DELETE FROM members WHERE expires_ms < {clock} - :long", long=_FORGET_AFTER_MS)
         _put(connection, member, self.store.lease_ttl_ms)
         if former != member:
             if former is not None:
@@ -288,9 +288,13 @@ def _tell(connection: Connection, kind: PublicEventType, member: Member) -> None
 
 
 def _tell_of_silent(connection: Connection) -> None:
-    """Members that have not been heard for too long have left: whoever sees it first tells of it."""
+    """Members that have not been heard for too long have left: the member that sees it first tells of it.
+
+    They are forgotten long before the event that tells of them is, so that nobody tells of them again.
+    """
     for row in sql(connection, f"SELECT {_COLUMNS} FROM members WHERE expires_ms <= {{clock}}").all():
         insert_change(connection, PublicEventType.MEMBER_LEFT, _MEMBERSHIP, _fields(Member(*row)))
+    sql(connection, "DELETE FROM members WHERE expires_ms < {clock} - :long", long=_FORGET_AFTER_MS)
 
 
 def _fields(member: Member) -> dict[str, object]:

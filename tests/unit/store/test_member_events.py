@@ -70,3 +70,27 @@ async def test_who_takes_a_seat_takes_it_from_one_that_has_left(store: Store) ->
     await members.bury([buried.member_id])
     await members.join(member("third", 1))
     assert (await members_told(store))[3:] == [("member-left", "again"), ("member-joined", "third")]
+
+
+async def test_a_silent_server_has_left_also_where_its_seat_is_taken_before_anybody_saw_it(store: Store) -> None:
+    members = Members(store)
+    for each in (member("one", 1), member("other", 2)):
+        await members.join(each)
+    expire = text("UPDATE members SET expires_ms = 5")
+    await store.write(lambda connection: connection.execute(expire).close())
+    await members.join(member("again", 1))
+    assert sorted((await members_told(store))[2:4]) == [("member-left", "one"), ("member-left", "other")]
+    assert (await members_told(store))[4:] == [("member-joined", "again")]
+
+
+async def test_a_server_that_left_is_not_told_of_again_when_its_event_has_been_pruned(store: Store) -> None:
+    members, one, other = Members(store), member("one", 1), member("other", 2)
+    for each in (one, other):
+        await members.join(each)
+    expire = text("UPDATE members SET expires_ms = 5 WHERE member_id = 'one'")
+    await store.write(lambda connection: connection.execute(expire).close())
+    await members.beat(other)
+    assert ("member-left", "one") in await members_told(store)
+    await store.write(lambda connection: connection.execute(text("DELETE FROM events")).close())
+    await members.beat(other)
+    assert await members_told(store) == []
