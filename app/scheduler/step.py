@@ -198,7 +198,13 @@ def _latest_ms(state: JobState) -> int:
     return max(state.phase_since_ms, record.start_ms) if record else state.phase_since_ms
 
 
-_LOOKS: Final = (RequirementsUpdated, ScalingPolicyUpdated, SlotsChanged, StateRepartitioned)
+_LOOKS: Final = (
+    RequirementsUpdated,
+    ScalingPolicyUpdated,
+    SlotShareUpdated,
+    SlotsChanged,
+    StateRepartitioned,
+)
 """Under these, timers of a phase, and when it enters Executing the scheduler looks at what the job could become."""
 
 _OF_ATTEMPT: Final = frozenset(kind for kind in Event.__args__ if "attempt" in kind.__dataclass_fields__)

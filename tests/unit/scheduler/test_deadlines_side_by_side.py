@@ -137,11 +137,13 @@ def test_also_if_its_record_has_ended() -> None:
     job.do(SlotShareUpdated(SlotShare(2, cap=4)))
     told = job.records[-1]
     assert (told.cause, told.requested_by, told.reason) == (TriggerCause.UPDATE_REQUIREMENT, "ann", NOTHING)
-    assert [one.type for one in job.told[-3:]] == [
+    assert [one.type for one in job.told[-4:]] == [
         PublicEventType.SLOT_SHARE,
         PublicEventType.RESCALE_BEGUN,
         PublicEventType.RESCALE_ENDED,
+        PublicEventType.NO_CHANGE,
     ]
+    assert job.told[-1].fields["reason"] == "cap"
 
 
 # ---- COMMIT

@@ -116,6 +116,16 @@ def test_a_cap_is_named() -> None:
     assert told(job)[-1]["message"] == "The upper bounds need 4 slots, and the cap is 2."
 
 
+def test_a_cap_that_changes_while_no_slot_is_free_is_looked_at() -> None:
+    job = Job(upper=2).run(held=2)
+    job.do(SlotShareUpdated(SlotShare(2, cap=2))).put(1, 4)
+    assert "the cap is 2" in explain(job.state, job.now_ms)[0][-1]
+    job.do(SlotShareUpdated(SlotShare(3)))
+    assert explain(job.state, job.now_ms)[0][-1] == "The upper bounds need 4 slots, and 2 can be used."
+    job.do(SlotShareUpdated(SlotShare(4, cap=2)))
+    assert "the cap is 2" in explain(job.state, job.now_ms)[0][-1]
+
+
 def test_what_was_taken_back_is_the_reason() -> None:
     job = tried_4()
     number = job.open.number if job.state.timeline.open else job.records[-1].number

@@ -72,7 +72,9 @@ async def test_who_takes_a_seat_takes_it_from_one_that_has_left(store: Store) ->
     assert (await members_told(store))[3:] == [("member-left", "again"), ("member-joined", "third")]
 
 
-async def test_a_silent_server_has_left_also_where_its_seat_is_taken_before_anybody_saw_it(store: Store) -> None:
+async def test_a_silent_server_has_left_also_where_its_seat_is_taken_before_anybody_saw_it(
+    store: Store,
+) -> None:
     members = Members(store)
     for each in (member("one", 1), member("other", 2)):
         await members.join(each)
