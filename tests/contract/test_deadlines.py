@@ -124,6 +124,16 @@ async def test_a_dry_run_says_what_the_deadline_means(world: World) -> None:
     )
 
 
+@pytest.mark.parametrize("query", ["retry=true", "retry=true&dryRun=true"])
+async def test_a_retry_has_no_deadline(world: World, query: str) -> None:
+    job_id = await world.running()
+    url = f"{path_of(job_id)}?{query}"
+    answer = await world.http.put(url, json=MANY, headers={"X-Slotwise-Deadline": "1 min"})
+    assert answer.status_code == 400, answer.text
+    assert "X-Slotwise-Deadline and retry=true exclude each other" in answer.json()["errors"][0]
+    assert await upper(world, job_id, "flights") == 2
+
+
 async def test_one_idempotency_key_is_one_deadline(world: World) -> None:
     job_id = await world.running()
     first = {"Idempotency-Key": "k", "X-Slotwise-Deadline": "1 h"}
@@ -192,5 +202,8 @@ async def test_what_nobody_declared_and_what_is_not_there_is_refused(world: Worl
     first = (await record(world, job_id, 1))["rescaleUuid"]
     answer = await world.http.delete(f"/jobs/{job_id}/rescales/{first}")
     assert answer.status_code == 409 and "has ended" in answer.json()["errors"][0]
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
+    answer = await world.http.delete(f"/jobs/{job_id}/rescales/{first}")
+    assert "Rescale 2 can be canceled: bounds of version 2 still wait." in answer.json()["errors"][0]
     assert (await world.http.delete(f"/jobs/{job_id}/rescales/{'0' * 32}")).status_code == 404
     assert (await world.http.delete(f"/jobs/{job_id}/rescales/7")).status_code == 400

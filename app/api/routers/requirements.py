@@ -151,7 +151,7 @@ async def put_resource_requirements(
         bounds=bounds[0],
         state_partitions=bounds[1],
         retry=retry,
-        deadline=_given(deadline, on_timeout),
+        deadline=_given(deadline, on_timeout, retry=retry),
         **declared,
     )
     if dry_run:
@@ -166,11 +166,18 @@ async def put_resource_requirements(
     return Empty()
 
 
-def _given(deadline: tuple[int | None, int] | None, on_timeout: OnTimeout | None) -> GivenDeadline | None:
+def _given(
+    deadline: tuple[int | None, int] | None, on_timeout: OnTimeout | None, *, retry: bool
+) -> GivenDeadline | None:
     if deadline is None:
         if on_timeout is not None:
             raise bad_request("The header X-Slotwise-On-Timeout needs X-Slotwise-Deadline, which is missing.")
         return None
+    if retry:
+        raise bad_request(
+            "The header X-Slotwise-Deadline and retry=true exclude each other: bounds that are tried again take effect "
+            "at once, with the slots that can be used. Send one of them."
+        )
     at_ms, wait_ms = deadline
     return GivenDeadline(on_timeout or OnTimeout.ROLLBACK, at_ms, wait_ms)
 

@@ -252,7 +252,7 @@ def decide_cancellation(
     refuse_stale(asked, state.requirements.version)
     one = next((one for one in state.pending if one.record == record.number), None)
     if one is None or one.begun:
-        raise StateConflict(_why_not_canceled(state, record, one))
+        raise StateConflict(" ".join([_why_not_canceled(state, record, one), *_what_can_be_canceled(state)]))
     who = f"Canceled by {asked.requested_by}" if asked.requested_by else "Canceled"
     why = ended(f"{who}: {asked.reason}" if asked.reason else who)
     event = undoing(state, one, asked.requested_by, why, asked.reason)
@@ -272,3 +272,12 @@ def _why_not_canceled(state: JobState, record: RescaleRecord, begun: Pending | N
     return (
         f"{what} cannot be canceled any more: it is being carried out. To change the bounds, declare others."
     )
+
+
+def _what_can_be_canceled(state: JobState) -> list[str]:
+    """The record of what waits may have ended, by a failover for instance: it is not the one that is open now."""
+    return [
+        f"Rescale {one.record} can be canceled: bounds of version {one.version} still wait."
+        for one in state.pending
+        if one.record and not one.begun
+    ]
