@@ -150,10 +150,12 @@ def _of_executor(client: Client, job_id: str, attempt: int | None, of: dict[str,
     number = attempt or max((int(each["attempt"]) for each in _attempts(client, job_id)), default=None)
     if number is None:
         raise CliError(_NO_ATTEMPT)
-    text, at, _ = _read(client, job_id, number, 0, of)
-    while text:
-        yield Part(number, text)
-        text, at, _ = _read(client, job_id, number, at, of)
+    at, following, is_complete = -1, 0, False
+    while at < following and not is_complete:
+        at = following
+        text, following, is_complete = _read(client, job_id, number, at, of)
+        if text:
+            yield Part(number, text)
 
 
 def _read(

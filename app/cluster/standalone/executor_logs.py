@@ -56,7 +56,11 @@ async def _part(http: httpx.AsyncClient, url: str, log: dict[str, Any], begin: i
             f"The worker at {url} does not give the {log['logType']} of executor {log['executorId']}."
         )
     first, end, length = map(int, header.groups())
-    return ExecutorLog(content[header.end() :].decode(errors="replace"), first, end, length)
+    text = content[header.end() :].decode(errors="replace")
+    if text and end == first:
+        # Spark answers an error as a log: with status 200, and with a header that counts no bytes.
+        raise NoExecutorLog(f"The worker at {url} says: {' '.join(text.split())[:300]}")
+    return ExecutorLog(text, first, end, length)
 
 
 async def _executors(http: httpx.AsyncClient, workers: Iterable[Worker], application: str) -> dict[int, str]:

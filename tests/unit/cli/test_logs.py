@@ -61,6 +61,10 @@ def test_the_log_of_an_executor_is_printed_part_by_part(slotwise: Run, fake: Any
     assert [(one["from"], one["executor"], one["output"]) for one in asked] == [
         (at, "3", "stdout") for at in ("0", "4", "8")
     ]
+    # Where the server does not get on, or says that nothing comes any more, it is not asked again.
+    for last in (part("two\n", 4), part("two\n", 8, complete=True)):
+        fake.on("GET", path(2), part("one\n", 4), last, part("never\n", 4))
+        assert slotwise("logs", "delays", "--executor", "3").out == "one\ntwo\n"
     assert "cannot be followed" in slotwise("logs", "delays", "--executor", "3", "-f").err
     assert "give --executor too" in slotwise("logs", "delays", "--output", "stdout").err
 

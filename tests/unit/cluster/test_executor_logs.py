@@ -37,6 +37,11 @@ class Workers:
             },
         }
         self.log: bytes | None = TEXT
+        # As `LogPage.renderLog` of Spark does.
+        self.told = (
+            "==== Bytes 0-0 of 0 of file:/spark/app-2/0/stderr ====\n"
+            "Error: invalid log directory file:/spark/app-2/0/\n"
+        )
         self.asked: list[str] = []
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -46,7 +51,7 @@ class Workers:
             return httpx.Response(200, json=self.executors[port])
         self.asked.append(f"{port} {request.url.query.decode()}")
         if self.log is None:
-            return httpx.Response(200, text="Error: Invalid log directory")
+            return httpx.Response(200, text=self.told)
         begin = min(int(request.url.params["offset"]), len(self.log))
         part = self.log[begin : begin + int(request.url.params["byteLength"])]
         head = f"==== Bytes {begin}-{begin + len(part)} of {len(self.log)} of /logs/app-2/0/stderr ====\n"
@@ -94,6 +99,12 @@ def test_what_is_not_there_is_said_in_a_sentence() -> None:
     ):
         workers.read(5, (0, 4))
     workers.log = None
+    for part in ((0, 0), (0, 4), (9, 4)):
+        with pytest.raises(
+            NoExecutorLog, match=r"8001/log/ says: Error: invalid log directory file:/spark/app-2/0/$"
+        ):
+            workers.read(0, part)
+    workers.told = "another page"
     with pytest.raises(NoExecutorLog, match="does not give the stderr of executor 0"):
         workers.read(0, (0, 4))
     # A worker whose page is something else hides none of the others.
