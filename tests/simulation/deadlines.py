@@ -57,11 +57,13 @@ class Wishes:
 @dataclass
 class Ledger:
     """Of one job. ``wishes``: what each PUT asks for in case of a timeout, by mark. ``former``: of each version of the
-    bounds, what may come back for the vertices that it changed. ``last``: the version that changed a vertex last.
+    bounds, what may come back for the vertices that it changed; ``partitions``: of their state. ``last``: the version
+    that changed a vertex last.
     ``waiting``: by vertex, the version with a deadline that it waits for."""
 
     wishes: dict[str, OnTimeout] = field(default_factory=dict)
     former: dict[int, dict[str, Bounds]] = field(default_factory=dict)
+    partitions: dict[int, dict[str, int | None]] = field(default_factory=dict)
     on_timeout: dict[int, OnTimeout] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
@@ -96,19 +98,26 @@ class Deadlines:
     def stored(self, job_id: str, truth: JobTruth, wanted: Requirements, *, comes_back: bool) -> None:
         """``wanted`` follows the newest requirements. ``comes_back``: because of a deadline, or somebody canceled."""
         ledger, version, before = self.ledger(job_id), wanted.version, truth.stored[wanted.version - 1]
-        changed = [vertex for vertex, bounds in wanted if before[vertex] != bounds]
+        numbers, were = dict(wanted.state_partitions), dict(before.state_partitions)
+        changed = [
+            vertex
+            for vertex, bounds in wanted
+            if before[vertex] != bounds or were.get(vertex) != numbers.get(vertex)
+        ]
         if comes_back:
             self._came_back(job_id, ledger, wanted, changed)
         on_timeout = ledger.wishes.get(wanted.reason or "")
-        former = {}
+        former, partitions = {}, {}
         for vertex in changed:
             since = ledger.waiting.pop(vertex, None)
             former[vertex] = before[vertex] if since is None else ledger.former[since][vertex]
+            partitions[vertex] = were.get(vertex) if since is None else ledger.partitions[since][vertex]
             ledger.last[vertex] = version
             # What goes back to what held has nothing to wait for.
-            if on_timeout is not None and wanted[vertex] != former[vertex]:
+            goes_back = (wanted[vertex], numbers.get(vertex)) == (former[vertex], partitions[vertex])
+            if on_timeout is not None and not goes_back:
                 ledger.waiting[vertex] = version
-        ledger.former[version] = former
+        ledger.former[version], ledger.partitions[version] = former, partitions
         if on_timeout is not None:
             ledger.on_timeout[version] = on_timeout
 
