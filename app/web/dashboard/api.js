@@ -124,6 +124,8 @@ async function readEvents(path, cursor, { signal, onEvent, onState }) {
     for (let read = await reader.read(); !read.done; read = await reader.read()) {
       clearTimeout(timer);
       timer = setTimeout(stop, SILENCE_MS);
+      // The cursor must not pass events that nobody is told of.
+      if (signal.aborted) return;
       for (const event of parser.feed(read.value)) {
         if (event.id && cursor.back) {
           Object.assign(cursor, { after: Math.max(0, event.id - cursor.back), back: 0, isFound: true });

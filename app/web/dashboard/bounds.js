@@ -154,6 +154,8 @@ function Declared({ typed, fields }) {
 function usePreview(path, asked, keys) {
   const [state, setState] = useState({});
   useEffect(() => {
+    // What was asked for other numbers says nothing of these.
+    setState({});
     if (!asked.body || !asked.version) return undefined;
     const ending = new AbortController();
     const timer = setTimeout(async () => {
