@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -155,7 +156,8 @@ class Client:
         for attempt in range(1, MAX_TRIES + 1):
             current, found = self.request("GET", path)
             before = found.get("ETag")
-            sent = {**(headers or {}), **({} if before is None else {"If-Match": before})}
+            # A PUT that is repeated because its answer was lost is answered as the first one.
+            sent = {**(headers or {}), **new_key(), **({} if before is None else {"If-Match": before})}
             if reason:
                 sent["X-Slotwise-Reason"] = reason
             try:
@@ -283,6 +285,11 @@ class Client:
         if not isinstance(jobs, list):
             raise CliError(f"{self.server} answers, but not as a Slotwise server does.")
         return jobs
+
+
+def new_key() -> dict[str, str]:
+    """The header by which a server knows a request again that it may have carried out already."""
+    return {"Idempotency-Key": uuid.uuid4().hex}
 
 
 def lines_of(texts: Iterable[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, TakenBack, UsageError
+from app.cli.held import Held, undoes
 from app.cli.jobs import accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
@@ -25,6 +26,7 @@ NO_RECORD_PATIENCE_S = 10.0
 """A change that has left no record for so long leaves none: no rescale follows from it."""
 
 _WORTH_TELLING_MS = 5_000
+_FAILOVER = "JOB_FAILOVER_RESTARTING"
 _DONE = ("SUCCEEDED", "NO_RESOURCES_OR_PARALLELISMS_CHANGE")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 _NO_PARTITIONS: Mapping[str, int] = MappingProxyType({})
@@ -100,7 +102,8 @@ def require(
         record, back, short, began = None, None, [], time.monotonic()
         if wait and changed:
             with accepted(f"The bounds were accepted as version {version}, and stay so."):
-                record = wait_for_rescale(client, job_id, before)
+                held = Held(client, job_id, version) if headers else None
+                record = wait_for_rescale(client, job_id, before, held)
                 short = missing(client, job_id)
                 back = taken_back(client, job_id, record)
         waited_ms = int((time.monotonic() - began) * 1000)
@@ -258,13 +261,15 @@ def newest_rescale(client: Client, job_id: str) -> str | None:
     return None if record is None else str(record["rescaleUuid"])
 
 
-def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None) -> dict[str, Any] | None:
+def wait_for_rescale(
+    client: Client, job_id: str, before: dict[str, Any] | None, held: Held | None = None
+) -> dict[str, Any] | None:
     """The record that a change of the bounds leads to, once it has ended; None if there is none.
 
     ``before`` was the newest record when the change was declared. If it was open, the change may have become a part
-    of it. If it is taken back, the way back is waited for too. A record that a failover ended says nothing: the
-    failover's own record brings the bounds into force. Each such record is told on stderr, so that a job that fails
-    again and again is not waited for in silence.
+    of it. ``held``: the bounds, if they have a deadline. If the rescale is taken back, the way back is waited for too.
+    A record that a failover ended says nothing: the failover's own record brings the bounds into force. Each such
+    record is told on stderr, so that a job that fails again and again is not waited for in silence.
     """
     told: set[str] = set()
     patience = time.monotonic() + NO_RECORD_PATIENCE_S
@@ -274,25 +279,51 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
             # Asked before the records: a job that has ended makes no further ones.
             over = status_of(client, job_id) in TERMINAL_STATUSES
             candidates = _records_since(client, job_id, before)
-            for record in candidates:
-                if not record["terminalState"]:
-                    # A later one that has ended says something of other bounds.
-                    break
-                back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
-                came_back = record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED"
-                if back is not None and not (back["terminalState"] or came_back or over):
-                    # It says how the rescale ended only once the job runs again.
-                    break
-                if over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING":
-                    return record
-                if record["rescaleUuid"] not in told:
-                    told.add(record["rescaleUuid"])
-                    why = str(record.get("message") or "the job failed meanwhile").partition("\n")[0]
-                    warn(f"Waiting on: record {record['number']} ended by a failover ({why})")
-            if over or (not candidates and time.monotonic() > patience):
-                return None
+            waits = held is not None and held.wait(candidates)
+            if waits:
+                patience = time.monotonic() + NO_RECORD_PATIENCE_S
+            outcomes = candidates if held is None or waits else held.outcomes(candidates, over=over)
+            record = None if waits else _outcome(outcomes, candidates, over=over)
+            if not over:
+                _tell_of_failovers(candidates, record, told)
+            if record is not None or over or (not outcomes and time.monotonic() > patience):
+                return record
             watch.turn()
             changes.wait()
+
+
+def _outcome(
+    outcomes: list[dict[str, Any]], candidates: list[dict[str, Any]], *, over: bool
+) -> dict[str, Any] | None:
+    """The first of ``outcomes`` that has ended and says something, if a later one need not be waited for."""
+    for record in outcomes:
+        if not record["terminalState"]:
+            # A later one that has ended says something of other bounds.
+            return None
+        back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
+        if back is not None and not (back["terminalState"] or _came_back(record, back) or over):
+            # It says how the rescale ended only once the job runs again.
+            return None
+        if over or _came_back(record, back) or record["terminatedReason"] != _FAILOVER:
+            return record
+    return None
+
+
+def _came_back(record: dict[str, Any], back: dict[str, Any] | None) -> bool:
+    """Whether the bounds of ``record`` were taken back. ``back``: the record whose ``rollbackOf`` it is."""
+    overtaken = record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED"
+    return overtaken or (back is not None and undoes(back, [record["number"]]))
+
+
+def _tell_of_failovers(records: list[dict[str, Any]], outcome: dict[str, Any] | None, told: set[str]) -> None:
+    """Those of ``records`` that were waited on from, to ``outcome`` if it has come."""
+    for record in records:
+        if record is outcome:
+            return
+        if record["terminatedReason"] == _FAILOVER and record["rescaleUuid"] not in told:
+            told.add(record["rescaleUuid"])
+            why = str(record.get("message") or "the job failed meanwhile").partition("\n")[0]
+            warn(f"Waiting on: record {record['number']} ended by a failover ({why})")
 
 
 def _records_since(client: Client, job_id: str, before: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -311,11 +342,13 @@ def taken_back(client: Client, job_id: str, record: dict[str, Any] | None) -> di
     bounds were."""
     if record is None:
         return None
-    if record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED":
-        later: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})
-        return next((one for one in later if one.get("rollbackOf") == record["number"]), None)
-    found: dict[str, Any] | None = client.get(f"/jobs/{job_id}/explanation").get("rollback")
-    return found if found is not None and found["rescale"] == record["number"] else None
+    if record["terminatedReason"] != "RESOURCE_REQUIREMENTS_UPDATED":
+        found: dict[str, Any] | None = client.get(f"/jobs/{job_id}/explanation").get("rollback")
+        if found is not None and found["rescale"] == record["number"]:
+            return found
+    later: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})
+    back = next((one for one in later if one.get("rollbackOf") == record["number"]), None)
+    return back if back is not None and _came_back(record, back) else None
 
 
 def missing(client: Client, job_id: str) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.client import Client
+from app.cli.client import Client, new_key
 from app.cli.errors import CliError, UsageError
 from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
 from app.cli.output import (
@@ -75,7 +75,9 @@ def cancel_rescale(
     record: Annotated[
         str | None,
         typer.Argument(
-            metavar="NUMBER|UUID", show_default=False, help="The rescale's record; default: the newest one."
+            metavar="NUMBER|UUID",
+            show_default=False,
+            help="The rescale's record; default: the newest that waits.",
         ),
     ] = None,
     reason: ReasonOption = None,
@@ -86,22 +88,34 @@ def cancel_rescale(
     """Cancel a rescale that waits for slots or for its time: the bounds before it come back."""
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change")
-        if record is None:
-            newest = history(client, job_id, limit=20)
-            if not newest:
-                raise CliError("The job has no rescales.")
-            # What was only told while a rescale waits has a record of its own, which has ended.
-            waits = next((one for one in newest if one["terminalState"] is None), newest[0])
-            uuid = str(waits["rescaleUuid"])
-        else:
-            uuid = find_record(client, job_id, record)
-        headers = {"X-Slotwise-Reason": reason} if reason else None
+        uuid = _uuid_of_waiting(client, job_id) if record is None else find_record(client, job_id, record)
+        headers = new_key() | ({"X-Slotwise-Reason": reason} if reason else {})
         _, answer = client.request("DELETE", f"/jobs/{job_id}/rescales/{uuid}", headers=headers)
     version = int(answer["ETag"].strip('"'))
     if as_json:
         print_json({"jobid": job_id, "rescaleUuid": uuid, "version": version})
     else:
         say(f"Canceled; the bounds before are back, as version {version}.")
+
+
+def _uuid_of_waiting(client: Client, job_id: str) -> str:
+    """The newest rescale that may be canceled. The record of bounds that wait for their deadline may have ended, and
+    that of a failover may be open meanwhile."""
+    newest = history(client, job_id, limit=20)
+    if not newest:
+        raise CliError("The job has no rescales.")
+    # What was only told while a rescale waits has a record of its own, which has ended.
+    shown = next((one for one in newest if one["terminalState"] is None), newest[0])
+    last = max((one["rescale"] or 0 for one in pending(client, job_id)), default=0)
+    is_asked = shown["terminalState"] is None and shown["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT
+    if last == 0 or (is_asked and shown["rung"] is None and shown["number"] > last):
+        return str(shown["rescaleUuid"])
+    return find_record(client, job_id, str(last))
+
+
+def pending(client: Client, job_id: str) -> list[dict[str, Any]]:
+    """The changes of bounds that wait for their deadline."""
+    return list(client.get(f"/jobs/{job_id}/explanation")["pending"])
 
 
 def show_history(records: list[dict[str, Any]]) -> None:

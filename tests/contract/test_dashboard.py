@@ -144,6 +144,21 @@ async def test_bounds_wait_for_a_deadline_and_the_rescale_is_canceled(
     assert declared[flights]["parallelism"] == {"lowerBound": 1, "upperBound": 2}
 
 
+async def test_bounds_that_wait_can_be_canceled_although_their_record_has_ended(
+    world: World, opened: tuple[Page, str]
+) -> None:
+    page, url = opened
+    job_id = await world.running()
+    told = await world.get(f"/jobs/{job_id}/explanation")
+    await page.goto(f"{url}/#/jobs/{job_id}")
+    await expect(page.locator("table.rescales tbody tr")).to_have_count(1)
+    await expect(page.get_by_role("button", name="Cancel the rescale")).to_have_count(0)
+    told["pending"] = [{"version": 2, "rescale": 1}]
+    await page.route("**/explanation", lambda route: route.fulfill(json=told))
+    await page.reload()
+    await expect(page.get_by_role("button", name="Cancel the rescale")).to_have_count(1)
+
+
 async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(
     sqlite_url: str, tmp_path: Path, chromium: str
 ) -> None:

@@ -50,7 +50,8 @@ export function JobPage({ id, theme }) {
     </div>
     <${Timeline} job=${job.value} records=${records.all} events=${events} load=${load.value} vertices=${vertices}
       selected=${shown} onSelect=${setSelected} rangeMs=${range} onRange=${setRange} theme=${theme} now=${now} />
-    <${Below} job=${job.value} records=${records.all} events=${events} now=${now} />
+    <${Below} job=${job.value} records=${records.all} pending=${explained.value?.pending ?? []} events=${events}
+      now=${now} />
   </main>`;
 }
 
@@ -211,7 +212,7 @@ function Why({ explained }) {
 
 const TABS = ["Rescales", "Events", "Log"];
 
-function Below({ job, records, events, now }) {
+function Below({ job, records, pending, events, now }) {
   const [tab, setTab] = useState(TABS[0]);
   const move = (event) => {
     const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -226,7 +227,7 @@ function Below({ job, records, events, now }) {
         tabindex=${tab === name ? 0 : -1} onClick=${() => setTab(name)}>${name}</button>`)}
     </div>
     <div role="tabpanel" aria-label=${tab}>
-      ${tab === "Rescales" && html`<${Rescales} job=${job} records=${records} now=${now} />`}
+      ${tab === "Rescales" && html`<${Rescales} job=${job} records=${records} pending=${pending} now=${now} />`}
       ${tab === "Events" && html`<${Events} events=${events} now=${now} />`}
       ${tab === "Log" && html`<${Log} jobId=${job.jid} attemptNumber=${job.attempt} />`}
     </div>
@@ -237,8 +238,12 @@ const COLUMNS = ["#", "When", "Cause", "Parallelism", "Rung", "Took", "Gap", "Ou
 
 const CANCEL = "The former bounds come back. A rescale that has begun cannot be canceled.";
 
-function Rescales({ job, records, now }) {
+function Rescales({ job, records, pending, now }) {
   const [canceled, setCanceled] = useState(null);
+  // The record of bounds that wait for their deadline may have ended.
+  const canCancel = (one) =>
+    pending.some(({ rescale }) => rescale === one.number) ||
+    (!one.terminalState && !one.rung && one.triggerCause === "UPDATE_REQUIREMENT");
   if (records.length === 0) return html`<p class="muted">There was no rescale yet.</p>`;
   return html`<table class="rescales">
     <thead><tr>${COLUMNS.map((name) => html`<th>${name}</th>`)}</tr></thead>
@@ -248,7 +253,7 @@ function Rescales({ job, records, now }) {
       <td>${change(one)}</td><td>${one.rung ?? ""}</td><td>${took(one, now)}</td>
       <td>${one.outputGapInMillis === null ? "" : duration(one.outputGapInMillis)}</td>
       <td><span class="status ${kindOf(one.terminalState ?? "OPEN")}">${outcome(one)}</span>
-        ${!one.terminalState && !hasEnded(job.state) && html` <button class="danger small"
+        ${canCancel(one) && !hasEnded(job.state) && html` <button class="danger small"
           onClick=${() => setCanceled(one)}>Cancel the rescale</button>`}
         ${one.message && html`<small>${one.message}</small>`}</td>
     </tr>`)}</tbody>

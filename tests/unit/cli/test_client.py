@@ -83,6 +83,16 @@ def test_a_submission_is_repeated_only_if_the_server_says_so(
     assert len(fake.sent("POST", "/jobs")) == times
 
 
+def test_a_declaration_whose_answer_was_lost_is_known_again(fake: Any) -> None:
+    path = f"/jobs/{JOB_ID}/resource-requirements"
+    lost, stale = (503, {"errors": ["It is not known."]}, {"Retry-After": "0"}), (412, {"errors": ["stale"]})
+    fake.on("PUT", path, stale, lost, (200, {}, {"ETag": '"2"'}))
+    with Client(fake.url) as client:
+        assert client.declare(path, lambda current: current) == (True, 2)
+    first, second, again = (request.headers["idempotency-key"] for request in fake.sent("PUT", path))
+    assert first != second == again
+
+
 @pytest.mark.parametrize("text", [JOB_ID, JOB_ID.upper(), "0123", "delays"])
 def test_a_job_is_named_by_id_by_unique_prefix_or_by_name(slotwise: Run, fake: Any, text: str) -> None:
     outcome = slotwise("show", text, "--json")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.conftest import JOB_ID
-from tests.unit.cli.test_rescales import HISTORY, REQUIREMENTS, open_record, record
+from app.model.ids import vertex_id
+from tests.unit.cli.conftest import JOB_ID, bounds
+from tests.unit.cli.test_rescales import HISTORY, REQUIREMENTS, open_record, record, vertices
 
 Run = Callable[..., Any]
 
@@ -47,7 +48,7 @@ def test_waiting_says_when_the_bounds_came_back(slotwise: Run, fake: Any) -> Non
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
     histories = ([record(1)], [open_record(2), record(1)], [back, ended, record(1)])
     fake.on("GET", HISTORY, *((200, history) for history in histories))
-    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"vertices": {}, "rollback": None}))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     outcome = slotwise("require", "delays", "delays=:4", "--deadline", "1min", "--wait")
     assert outcome.status == 3
     assert outcome.err.splitlines() == [
@@ -56,8 +57,78 @@ def test_waiting_says_when_the_bounds_came_back(slotwise: Run, fake: Any) -> Non
     ]
 
 
+WAITS = {"version": 2, "rescale": 2, "former": {vertex_id("delays", "delays"): {}}}
+
+
+def explained(*pending: dict[str, Any]) -> dict[str, Any]:
+    return {"vertices": {}, "rollback": None, "pending": list(pending)}
+
+
+def wait(slotwise: Run, fake: Any, *looks: tuple[list[dict[str, Any]], bool], upper: int = 4) -> Any:
+    """`require --wait` of bounds with a deadline. ``looks``: records since, and whether the bounds wait, one after
+    another. ``upper``: the bound that is declared since the PUT."""
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    declared = [(200, bounds(), {"ETag": '"1"'}), *((200, bounds(delays=own)) for own in (4, upper))]
+    fake.on("GET", REQUIREMENTS, *declared)
+    fake.on("GET", HISTORY, *((200, [*records, record(1)]) for records in ([], *(one[0] for one in looks))))
+    waiting = [(200, explained(*([WAITS] if waits else []))) for _, waits in looks]
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", *waiting)
+    return slotwise("require", "delays", "delays=:4", "--deadline", "1h", "--wait")
+
+
+def test_what_ends_while_the_bounds_wait_is_not_their_outcome(slotwise: Run, fake: Any) -> None:
+    """A slot came that the former bounds allow, then all."""
+    small, own = record(2, vertices=vertices(delays=(1, 2))), record(3)
+    looks = (
+        ([open_record(2)], True),
+        ([small], True),
+        ([open_record(3), small], False),
+        ([own, small], False),
+    )
+    outcome = wait(slotwise, fake, *looks)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.startswith("Version 2: COMPLETED") and "delays 1->4" in outcome.out
+
+
+@pytest.mark.parametrize(
+    "reason", ["SUCCEEDED", "JOB_FAILOVER_RESTARTING", "NO_RESOURCES_OR_PARALLELISMS_CHANGE"]
+)
+def test_bounds_that_came_back_are_told_whatever_their_record_says(
+    slotwise: Run, fake: Any, reason: str
+) -> None:
+    ended, other = record(2, terminatedReason=reason), record(3)
+    undo = {"rollbackOf": 2, "triggerCause": "UPDATE_REQUIREMENT", "message": "Takes back the bounds."}
+    back = record(4, **undo)
+    looks = (([ended], True), ([other, ended], True), ([back, other, ended], False))
+    outcome = wait(slotwise, fake, *looks, upper=2)
+    assert outcome.status == 3
+    assert "Takes back the bounds." in outcome.err
+
+
+def test_what_was_undone_while_another_rescale_had_ended(slotwise: Run, fake: Any) -> None:
+    other, undo = record(3), {"rollbackOf": 2, "triggerCause": "UPDATE_REQUIREMENT"}
+    ended = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
+    looks = (([other, open_record(2)], True), ([record(4, **undo), other, ended], False))
+    assert wait(slotwise, fake, *looks, upper=2).status == 3
+
+
+def test_bounds_that_others_replaced_while_they_waited_are_an_error(slotwise: Run, fake: Any) -> None:
+    looks = (([record(2)], True), ([record(3), record(2)], False))
+    outcome = wait(slotwise, fake, *looks, upper=8)
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err == "Other bounds were declared while these waited for their deadline.\n"
+
+
+def test_a_job_that_ends_while_the_bounds_wait_is_an_error(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "RUNNING"}), (200, {"status": "CANCELED"}))
+    outcome = wait(slotwise, fake, ([record(2)], True), ([record(2)], False))
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err == "The job ended while the bounds waited for their deadline.\n"
+
+
 def test_a_rescale_is_canceled_by_number_or_the_newest(slotwise: Run, fake: Any) -> None:
     fake.on("GET", HISTORY, (200, [open_record(7)]))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     url = f"/jobs/{JOB_ID}/rescales/{7:032x}"
     fake.on("DELETE", url, (200, {}, {"ETag": '"9"'}))
     outcome = slotwise("cancel-rescale", "delays", "--reason", "wrong job")
@@ -67,8 +138,43 @@ def test_a_rescale_is_canceled_by_number_or_the_newest(slotwise: Run, fake: Any)
     assert one.headers["x-slotwise-reason"] == "wrong job"
 
 
+@pytest.mark.parametrize(
+    ("newer", "canceled"),
+    [
+        ({"triggerCause": "RECOVERABLE_FAILOVER"}, 2),
+        ({"triggerCause": "UPDATE_REQUIREMENT", "rung": "new-driver"}, 2),
+        ({"triggerCause": "UPDATE_REQUIREMENT"}, 3),
+    ],
+)
+def test_what_waits_is_canceled_although_its_record_has_ended(
+    slotwise: Run, fake: Any, newer: dict[str, Any], canceled: int
+) -> None:
+    history = [{**open_record(3), **newer}, record(2), record(1)]
+    fake.routes["GET", HISTORY] = lambda request: (
+        200,
+        [one for one in history if one["number"] < int(request.query.get("after", 9))],
+    )
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained({**WAITS, "rescale": None}, WAITS)))
+    fake.on("DELETE", f"/jobs/{JOB_ID}/rescales/{canceled:032x}", (200, {}, {"ETag": '"9"'}))
+    assert slotwise("cancel-rescale", "delays").status == 0
+
+
+def test_a_cancel_whose_answer_was_lost_is_known_again(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", HISTORY, (200, [open_record(7)]))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
+    url, lost = (
+        f"/jobs/{JOB_ID}/rescales/{7:032x}",
+        (503, {"errors": ["It is not known."]}, {"Retry-After": "0"}),
+    )
+    fake.on("DELETE", url, lost, (200, {}, {"ETag": '"9"'}))
+    assert slotwise("cancel-rescale", "delays").status == 0
+    one, two = (request.headers["idempotency-key"] for request in fake.sent("DELETE", url))
+    assert one == two
+
+
 def test_a_rescale_that_is_on_its_way_is_not_canceled(slotwise: Run, fake: Any) -> None:
     fake.on("GET", HISTORY, (200, [open_record(7)]))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     fake.on("DELETE", f"/jobs/{JOB_ID}/rescales/{7:032x}", (409, {"errors": ["It is being carried out."]}))
     outcome = slotwise("cancel-rescale", "delays")
     assert (outcome.status, outcome.err) == (1, "It is being carried out.\n")
