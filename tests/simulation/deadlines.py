@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.model.jobgraph import JobGraph, JobType
 from app.model.requirements import Bounds, OnTimeout, Requirements
-from app.model.rescale import TriggerCause
+from app.model.rescale import TerminalState, TriggerCause
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
 from app.worker.requests.requirements import RescaleCancellation
@@ -143,6 +143,7 @@ class Deadlines:
         ledger = self.ledger(job_id)
         if before is None or not ledger.wishes:
             return
+        self._nothing_else_completes_them(job_id, state)
         waits = {vertex: one.version for one in state.pending if one.deadline for vertex in one.vertices}
         for vertex, version in list(ledger.waiting.items()):
             if waits.get(vertex) == version:
@@ -157,6 +158,20 @@ class Deadlines:
                 f"{what}, and nothing came of it",
             )
         self._nothing_is_begun(job_id, before, state)
+
+    def _nothing_else_completes_them(self, job_id: str, state: JobState) -> None:
+        """The record of bounds that still wait is not that of a change that succeeded."""
+        records = self._oracles.truth(job_id).records
+        for one in state.pending:
+            record = records.get(one.record) if one.deadline is not None and not one.begun else None
+            if record is None:
+                continue
+            self._oracles.count(f"bounds wait, and their record is {record.terminal_state or 'open'}")
+            self._oracles.check(
+                record.terminal_state is not TerminalState.COMPLETED,
+                "deadlines",
+                f"job {job_id[-2:]}: version {one.version} still waits, and its record is {record}",
+            )
 
     @staticmethod
     def _may_end(

@@ -158,7 +158,7 @@ def _await_resources(draft: Draft) -> None:
 
 def _begin_rescale(draft: Draft, view: Attainable) -> None:
     assert view.parallelism is not None
-    _record_of_its_own(draft)
+    _record_of_its_own(draft, view)
     if view.rung is Rung.IN_PLACE:
         rescale_in_place(draft)
     else:
@@ -170,9 +170,11 @@ def _begin_rescale(draft: Draft, view: Attainable) -> None:
         restart_for_rescale(draft, view.parallelism, view.rung or Rung.QUERY_RESTART)
 
 
-def _record_of_its_own(draft: Draft, message: str | None = None) -> None:
+def _record_of_its_own(draft: Draft, view: Attainable, message: str | None = None) -> None:
     """Make sure that a record without a plan is open. The cause of a new one is new slots."""
     timeline.leave_record_in_force(draft)
+    if view.parallelism is not None:
+        timeline.leave_wait(draft, tuple(view.parallelism.items()))
     if draft.state.timeline.open is None:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
     elif message is not None:
@@ -241,8 +243,9 @@ def _give_back(draft: Draft) -> None:
     plan = draft.state.plan
     assert plan is not None
     count = plan.slot_count - draft.state.usable_slots
-    _record_of_its_own(draft, given_back(draft.state, f"{count} slot(s)", plan))
-    _begin_rescale(draft, attainable_now(draft, repartition=False))
+    view = attainable_now(draft, repartition=False)
+    _record_of_its_own(draft, view, given_back(draft.state, f"{count} slot(s)", plan))
+    _begin_rescale(draft, view)
 
 
 def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
@@ -253,7 +256,7 @@ def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
     if lost_slot_record(draft.state.timeline.open):
         timeline.note(draft, message)
     else:
-        timeline.close_record(draft, TerminatedReason.JOB_FAILOVER_RESTARTING, message=message)
+        timeline.fail_over(draft, message)
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
     if view.rung is Rung.IN_PLACE:
         _begin_rescale(draft, view)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
-from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
+from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
 from app.scheduler.adaptive import budget, repartition, restart_strategy, rollback, timeline, versions
 from app.scheduler.adaptive.draft import Draft
@@ -112,7 +112,7 @@ def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int, *, g
     if goes_on:
         timeline.note(draft, failure.error)
     else:
-        timeline.close_failed(draft, TerminatedReason.JOB_FAILOVER_RESTARTING, failure.error)
+        timeline.fail_over(draft, failure.error, failure.error)
     draft.enter(Restarting(backoff_ms=backoff_ms, failures=(failure,), give_up=give_up), failure.error)
     if not goes_on:
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=failure.error)
@@ -247,13 +247,14 @@ def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
     slots are there. No failure, so no restart strategy and no backoff. The runs of a BATCH job have no such boundary.
     """
     rollback.prove(draft)
+    state, phase = draft.state, draft.state.phase
+    plan = phase.target if isinstance(phase, Rescaling) else state.plan
+    assert plan is not None
+    timeline.leave_wait(draft, plan.parallelism)
     if draft.state.timeline.open is None:
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=event.why)
     else:
         timeline.note(draft, event.why)
-    state, phase = draft.state, draft.state.phase
-    plan = phase.target if isinstance(phase, Rescaling) else state.plan
-    assert plan is not None
     streaming = state.graph.type is JobType.STREAMING
     draft.enter(Restarting(backoff_ms=0, target=plan.parallelism if streaming else None), event.why)
     begin_stop(draft, StopMode.BOUNDARY if streaming else StopMode.KILL)

@@ -3,7 +3,8 @@
 At most one record is open. Its spans are the phases that the scheduler went through while it was open, without gaps:
 together they last exactly from its start to its end. A record is COMPLETED when a batch was committed at the new
 parallelism (or the queries are idle), not already when the plan was sent; or when another change began while its plan
-was in force, which it then says. A failover has a record of its own.
+was in force, which it then says. A failover has a record of its own, and so has whatever begins while bounds wait for
+their deadline.
 
 A BATCH job is not rescaled but decided, region by region. Its records are of attempts, which are COMPLETED when the
 driver is there, and of bounds that were declared: COMPLETED if they count for a vertex that is not decided yet.
@@ -30,10 +31,19 @@ from app.model.rescale import (
     VertexRescale,
 )
 from app.model.scaling_policy import ScalingPolicy
+from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending_state import Pending
-from app.scheduler.adaptive.state import Executing, JobState, StopWithSavepoint, Timeline
+from app.scheduler.adaptive.rollback_state import Parallelism
+from app.scheduler.adaptive.state import (
+    Executing,
+    JobState,
+    Restarting,
+    StopWithSavepoint,
+    Timeline,
+    WaitingForResources,
+)
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
@@ -46,6 +56,7 @@ _OVERTAKEN = (
 )
 _NO_BATCH_YET = "Its plan was in force, and no batch had been committed at it, when another change began."
 _CAME_FIRST = "The plan of an earlier record came into force first; the parallelism before is that plan's."
+_WAITS_ON = "Its bounds still wait for their deadline; what began meanwhile has a record of its own."
 
 MAX_MESSAGE_CHARS = 4_000
 """A record gathers sentences while it is open; slots that flap for days must not make it grow without end."""
@@ -171,6 +182,12 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
 
     The rung is the most expensive one that was climbed while the record was open.
     """
+    if leave_wait(draft, plan.parallelism):
+        stopped = isinstance(draft.state.phase, Restarting | WaitingForResources)
+        fails_over = stopped and draft.state.last_plan is not None
+        open_record(
+            draft, TriggerCause.RECOVERABLE_FAILOVER if fails_over else TriggerCause.NEW_RESOURCE_AVAILABLE
+        )
     record = draft.state.timeline.open
     if record is None:
         return
@@ -214,6 +231,30 @@ def leave_record_in_force(draft: Draft) -> bool:
         return False
     close_record(draft, TerminatedReason.SUCCEEDED, message=_NO_BATCH_YET)
     return True
+
+
+def leave_wait(draft: Draft, parallelism: Parallelism) -> bool:
+    """A change to ``parallelism`` begins. End the open record if that is not what its bounds ask for, which wait for
+    their deadline: the record of such bounds is completed by what they ask for, and by nothing else."""
+    one = _waits(draft.state)
+    if one is None or hold.is_met(draft.state, one, dict(parallelism)):
+        return False
+    close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=_WAITS_ON)
+    return True
+
+
+def fail_over(draft: Draft, error: str, exception: str | None = None) -> None:
+    """End the open record because of a failover. Bounds that wait for their deadline wait on."""
+    if _waits(draft.state) is not None:
+        note(draft, _WAITS_ON)
+    close_record(draft, TerminatedReason.JOB_FAILOVER_RESTARTING, message=error, exception=exception)
+
+
+def _waits(state: JobState) -> Pending | None:
+    """The bounds with a deadline that the open record is of."""
+    record = state.timeline.open
+    with_deadline = [one for one in state.pending if one.deadline is not None]
+    return next((one for one in with_deadline if record is not None and one.record == record.number), None)
 
 
 def in_force(draft: Draft, plan: Plan) -> None:

@@ -1,0 +1,122 @@
+"""The record of bounds that wait for their deadline is completed by what they ask for, and by nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
+from app.scheduler.adaptive.events import AttemptMisplaced, SlotsChanged, VersionRequested
+from app.scheduler.adaptive.version_state import JobVersion
+from tests.unit.scheduler.driving import Job, slots
+from tests.unit.scheduler.test_deadlines_side_by_side import declared
+from tests.unit.scheduler.test_pending import ROLLBACK, within
+from tests.unit.scheduler.test_rollback import fail
+
+
+def short() -> Job:
+    """A job with bounds 1:4 that runs at 3 for want of slots, and was asked by ann to run at 8: record 2."""
+    job = Job(lower=1, upper=4).run(held=3)
+    job.put(1, 8, deadline=within(job, 600, ROLLBACK), requested_by="ann")
+    assert (job.open.number, job.parallelism) == (2, [3, 3, 3])
+    return job
+
+
+def record(job: Job, number: int) -> RescaleRecord:
+    return next(one for one in job.records if one.number == number)
+
+
+def assert_waits_on(job: Job, *causes: TriggerCause) -> None:
+    """The record of the wait was ignored, others with ``causes`` followed, and at the deadline ann's bounds are taken
+    back with the number of her record."""
+    (one,) = job.state.pending
+    ended = record(job, one.record)
+    assert (ended.requested_by, ended.terminal_state) == ("ann", TerminalState.IGNORED)
+    assert "Its bounds still wait for their deadline" in (ended.message or "")
+    others = [own for own in job.records if own.number > one.record]
+    assert [own.cause for own in others] == list(causes)
+    assert all((own.requested_by, own.terminal_state) == (None, TerminalState.COMPLETED) for own in others)
+    job.wait(600_000).wait(60_000)
+    assert declared(job) == [(1, 4)] * 3
+    back = [own for own in job.records if own.rollback_of is not None]
+    assert [(own.rollback_of, own.requested_by) for own in back] == [(one.record, "ann")]
+
+
+def test_slots_that_are_not_enough_have_a_record_of_their_own() -> None:
+    job = short().hold(4).wait(100).applied()
+    assert job.parallelism == [4, 4, 4]
+    assert_waits_on(job, TriggerCause.NEW_RESOURCE_AVAILABLE)
+
+
+def test_so_has_what_other_jobs_take() -> None:
+    job = short()
+    job.do(SlotsChanged(slots(3), allowed=2)).applied()
+    assert job.parallelism == [2, 2, 2]
+    assert_waits_on(job, TriggerCause.NEW_RESOURCE_AVAILABLE)
+
+
+def test_so_has_a_lost_slot() -> None:
+    job = short().hold(2).applied()
+    assert job.parallelism == [2, 2, 2]
+    assert record(job, 2).reason is TerminatedReason.JOB_FAILOVER_RESTARTING
+    assert_waits_on(job, TriggerCause.RECOVERABLE_FAILOVER)
+
+
+def test_so_has_a_failure() -> None:
+    job = fail(short()).wait(60_000).starts().commit()
+    assert job.parallelism == [3, 3, 3]
+    assert record(job, 2).reason is TerminatedReason.JOB_FAILOVER_RESTARTING
+    assert_waits_on(job, TriggerCause.RECOVERABLE_FAILOVER)
+
+
+def test_so_has_an_attempt_on_another_cluster() -> None:
+    job = short()
+    job.do(AttemptMisplaced(job.state.attempt, "The cluster is another one.")).stops().starts().commit()
+    assert_waits_on(job, TriggerCause.RECOVERABLE_FAILOVER)
+
+
+@pytest.mark.parametrize("stopped_first", [True, False])
+def test_so_has_a_start_during_which_the_bounds_were_declared(stopped_first: bool) -> None:
+    """Their record takes the place of the failover's, which had not ended."""
+    job = fail(Job(lower=1, upper=4).run(held=3), stopped=stopped_first)
+    job.put(1, 8, deadline=within(job, 600, ROLLBACK), requested_by="ann")
+    assert job.open.number == 3
+    if not stopped_first:
+        job.stops()
+    job.wait(60_000).starts().commit()
+    assert job.parallelism == [3, 3, 3]
+    assert_waits_on(job, TriggerCause.RECOVERABLE_FAILOVER)
+
+
+def test_so_has_a_plan_that_is_being_applied_when_they_are_declared() -> None:
+    job = Job(lower=1, upper=4).run(held=3).hold(4).wait(100)
+    assert job.kind == "Rescaling"
+    job.put(1, 8, deadline=within(job, 600, ROLLBACK), requested_by="ann").applied()
+    assert job.parallelism == [4, 4, 4]
+    assert_waits_on(job, TriggerCause.NEW_RESOURCE_AVAILABLE)
+
+
+def test_a_new_version_has_a_record_of_its_own() -> None:
+    job = short()
+    job.do(VersionRequested(JobVersion(2, job.graph, job.state.options), "bob")).stops().starts().commit()
+    assert [(one.number, one.terminal_state) for one in job.records[-2:]] == [
+        (2, TerminalState.IGNORED),
+        (3, TerminalState.COMPLETED),
+    ]
+    assert [one.record for one in job.state.pending] == [2]
+
+
+def test_slots_that_are_enough_complete_it() -> None:
+    job = short().hold(8).wait(100).applied()
+    assert (record(job, 2).terminal_state, job.parallelism) == (TerminalState.COMPLETED, [8, 8, 8])
+    job.wait(600_000).wait(60_000)
+    assert declared(job) == [(1, 8)] * 3
+
+
+def test_what_comes_after_another_record_is_carried_out_too() -> None:
+    job = short().hold(4).wait(100).applied().hold(8).wait(100).applied()
+    assert (job.parallelism, job.state.pending) == ([8, 8, 8], ())
+    assert [one.terminal_state for one in job.records[-3:]] == [
+        TerminalState.IGNORED,
+        TerminalState.COMPLETED,
+        TerminalState.COMPLETED,
+    ]
