@@ -54,6 +54,14 @@ class NoExecutorLog(Exception):
     """The log of an executor cannot be had; the message is a sentence for people."""
 
 
+class ExecutorLogAway(NoExecutorLog):
+    """It may be had later: who has it does not answer now."""
+
+
+class NoApplication(NoExecutorLog):
+    """The driver has not told the cluster of itself yet, or the cluster has forgotten it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutorLog:
     """What an executor has written: ``text`` is that from byte ``begin`` up to ``end``, of ``length`` bytes."""
@@ -87,7 +95,7 @@ class ExecutorCluster(Protocol):
         """Settings of Spark that the driver of an attempt needs."""
         ...
 
-    def application_name(self, job_name: str, job_id: str) -> str: ...
+    def application_name(self, job_name: str, job_id: str, attempt: int) -> str: ...
 
     async def runtime_fault(self, spark_version: str) -> str:
         """Why executors there cannot have an environment with this PySpark, or packages of a job; empty if they can."""
@@ -102,10 +110,10 @@ class ExecutorCluster(Protocol):
         ...
 
     async def executor_log(
-        self, job_id: str, executor: int, output: str, parts: Sequence[tuple[int, int]]
+        self, job_id: str, attempts: range, executor: int, output: str, parts: Sequence[tuple[int, int]]
     ) -> list[ExecutorLog]:
-        """Parts of what an executor of the job's newest attempt wrote to ``output``, stdout or stderr: for each the
-        first byte and how many.
+        """Parts of what an executor wrote to ``output``, stdout or stderr: for each the first byte and how many.
+        ``attempts``: those of the driver that ran the job last.
 
         Raises:
             NoExecutorLog: it cannot be had.

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
 
 from app.api.auth import Tokens
-from app.cluster.ports import ExecutorLog, NoExecutorLog
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.live import listening
 from tests.contract.test_tokens import TOKEN, guarded  # noqa: F401 - a fixture
@@ -169,60 +167,6 @@ async def test_what_is_asked_wrongly_is_refused_with_a_sentence(world: World) ->
     assert "was not found" in await refused(world, 404, f"/jobs/{NOBODY}/attempts")
     assert "was not found" in await refused(world, 404, f"/jobs/{NOBODY}/attempts/1/logs?follow=true")
     assert (await world.http.post(f"{base}/1/logs")).status_code == 405
-
-
-class Executors:
-    """Plays a cluster on which executor 0 has written ``log`` to stderr."""
-
-    def __init__(self) -> None:
-        self.log = b""
-
-    async def executor_log(
-        self, job_id: str, executor: int, output: str, parts: Sequence[tuple[int, int]]
-    ) -> list[ExecutorLog]:
-        if (executor, output) != (0, "stderr"):
-            raise NoExecutorLog(f"There is no {output} of executor {executor}.")
-        found = []
-        for begin, size in parts:
-            begin = min(begin, len(self.log))
-            text = self.log[begin : begin + size]
-            found.append(ExecutorLog(text.decode(errors="replace"), begin, begin + len(text), len(self.log)))
-        return found
-
-
-async def test_the_log_of_an_executor_is_read_in_parts_and_without_secrets(world: World) -> None:
-    world.control_plane.executor_logs._cluster = cluster = cast(Any, Executors())
-    job_id = await world.running({**GRAPH, "config": CONFIG})
-    cluster.log = f"one\nkey {PASSWORD}\n\xfc\n".encode() + b"\xff\nthree"
-    answer = await read(world, job_id, executor=0)
-    assert answer.text == "one\nkey ******\n\xfc\n\ufffd\nthree"
-    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-    assert answer.headers["x-slotwise-next"] == str(len(cluster.log))
-    assert answer.headers["x-slotwise-complete"] == "false"
-    assert (await read(world, job_id, executor=0, limit=7)).text == "one\n"
-    answer = await read(world, job_id, executor=0, limit=12)
-    assert (answer.text, answer.headers["x-slotwise-next"]) == ("one\n", "4")
-    # In the middle of the password.
-    assert PASSWORD[4:] not in (await read(world, job_id, executor=0, **{"from": 12})).text
-    base = f"/jobs/{job_id}/attempts"
-    assert "There is no stdout of executor 0" in await refused(
-        world, 410, f"{base}/1/logs?executor=0&output=stdout"
-    )
-    assert "at most" in await refused(world, 416, f"{base}/1/logs?executor=0&from=999")
-    assert "has no attempt 2" in await refused(world, 404, f"{base}/2/logs?executor=0")
-    world.driver().fail("Broken")
-    await world.completed(job_id, 2)
-    gone = await refused(world, 410, f"{base}/1/logs?executor=0")
-    assert "of the newest attempt only, which is 2, found 1" in gone
-    await world.http.post(f"/jobs/{job_id}/stop")
-    await world.status(job_id, "FINISHED")
-    assert (await read(world, job_id, 2, executor=0)).headers["x-slotwise-complete"] == "true"
-
-
-async def test_a_job_that_runs_in_its_driver_has_no_executors(world: World) -> None:
-    job_id = await world.running()
-    sentence = await refused(world, 404, f"/jobs/{job_id}/attempts/1/logs?executor=0")
-    assert sentence.startswith("Jobs of this server have no executors: their tasks run in the driver")
 
 
 async def test_a_log_that_is_gone_is_said_to_be(world: World) -> None:

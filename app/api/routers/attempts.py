@@ -14,6 +14,7 @@ from app.api.dependencies import Job, Plane, StillAllowed
 from app.api.errors import bad_request
 from app.api.openapi import answered
 from app.api.parameters import MAX_NUMBER, Boolean, WholeNumber
+from app.api.requests import while_connected
 from app.api.routes import Operation
 from app.api.schema import runs as schema
 from app.api.schema.base import made_of
@@ -119,7 +120,8 @@ async def read_attempt_log(
         if executor is None:
             part = await plane.logs.read(job, attempt, start, most, request.is_disconnected)
         else:
-            part = await plane.executor_logs.read(job, attempt, executor, output, start, most)
+            reading = plane.executor_logs.read(job, attempt, executor, output, start, most)
+            part = await while_connected(request, reading)
         return BytesResponse(
             part.text.encode(),
             content_type=_TEXT.encode(),

@@ -159,7 +159,7 @@ class KubernetesCluster:
     async def runtime_fault(self, spark_version: str) -> str:
         return "in pods jobs run with the Python, the PySpark and the jars of their image only. Leave it out."
 
-    def application_name(self, job_name: str, job_id: str) -> str:
+    def application_name(self, job_name: str, job_id: str, attempt: int) -> str:
         return job_name
 
     async def look(self, is_ours: Callable[[str], bool]) -> Offer:
@@ -229,7 +229,7 @@ class KubernetesCluster:
         await self.periodic.run("asks for room", once, every_s=self.poll_s)
 
     async def executor_log(
-        self, job_id: str, executor: int, output: str, parts: Sequence[tuple[int, int]]
+        self, job_id: str, attempts: range, executor: int, output: str, parts: Sequence[tuple[int, int]]
     ) -> list[ExecutorLog]:
         raise NoExecutorLog("Logs of executors on Kubernetes are those of their pods: see kubectl logs.")
 

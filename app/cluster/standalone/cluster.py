@@ -15,7 +15,7 @@ import httpx
 import structlog
 
 from app.cluster.periodic import Periodic
-from app.cluster.ports import ExecutorLog, NoExecutorLog, Offer
+from app.cluster.ports import ExecutorLog, ExecutorLogAway, Offer
 from app.cluster.reachability import Reachability
 from app.cluster.standalone.executor_logs import read_log
 from app.cluster.standalone.identity import Match, match, of_another
@@ -99,8 +99,8 @@ class StandaloneCluster:
             f"the driver and its executors need the same version. Use an environment with pyspark=={found}."
         )
 
-    def application_name(self, job_name: str, job_id: str) -> str:
-        return application_name(job_name, job_id)
+    def application_name(self, job_name: str, job_id: str, attempt: int) -> str:
+        return application_name(job_name, job_id, attempt)
 
     @property
     def workers(self) -> list[tuple[Worker, int, int]]:
@@ -148,11 +148,11 @@ class StandaloneCluster:
         log.warning("the master still shows an application of a driver that is gone", job=job_id)
 
     async def executor_log(
-        self, job_id: str, executor: int, output: str, parts: Sequence[tuple[int, int]]
+        self, job_id: str, attempts: range, executor: int, output: str, parts: Sequence[tuple[int, int]]
     ) -> list[ExecutorLog]:
         if (roster := await self._roster()) is None:
-            raise NoExecutorLog(f"The Spark master is away: {self._told}.")
-        return await read_log(self._http, roster, job_id, executor, output, parts)
+            raise ExecutorLogAway(f"The Spark master is away: {self._told}.")
+        return await read_log(self._http, roster, job_id, attempts, executor, output, parts)
 
     async def close(self) -> None:
         await self._http.aclose()

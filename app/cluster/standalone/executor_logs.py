@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import httpx
 
-from app.cluster.ports import ExecutorLog, NoExecutorLog
+from app.cluster.ports import ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
 from app.cluster.standalone.roster import Roster, Worker
 
 _HEADER: Final = re.compile(rb"==== Bytes (\d+)-(\d+) of (\d+) of [^\n]* ====\n?")
@@ -25,25 +25,34 @@ async def read_log(
     http: httpx.AsyncClient,
     roster: Roster,
     job_id: str,
+    attempts: range,
     executor: int,
     output: str,
     parts: Sequence[tuple[int, int]],
 ) -> list[ExecutorLog]:
-    """See `ExecutorCluster.executor_log`; of the newest application of the job.
+    """See `ExecutorCluster.executor_log`; of the newest application of the driver.
 
     Raises:
         NoExecutorLog: there is none, or no worker tells of it; a sentence.
     """
-    application = roster.newest_of(job_id)
+    application = roster.newest_of(job_id, attempts)
     if application is None:
-        raise NoExecutorLog(f"The Spark master knows of no application of job {job_id}.")
-    places = await _executors(http, roster.workers, application)
+        raise NoApplication(
+            f"The Spark master knows of no application of attempt {attempts[-1]} of job {job_id}."
+        )
+    places, silent = await _executors(http, roster.workers, application)
     if (webui := places.get(executor)) is None:
         known = ", ".join(map(str, sorted(places))) or "none"
-        raise NoExecutorLog(
-            f"The workers that are alive have no log of executor {executor} of job {job_id}, whose application is "
-            f"{application}; there are logs of: {known}."
+        sentence = (
+            f"have no log of executor {executor} of job {job_id}, whose application is {application}; there are logs "
+            f"of: {known}."
         )
+        if silent:
+            raise ExecutorLogAway(
+                f"{len(silent)} of {len(roster.workers)} workers did not list their executors: {silent[0]} The others "
+                f"{sentence}"
+            )
+        raise NoExecutorLog(f"The workers that are alive {sentence}")
     log = {"appId": application, "executorId": executor, "logType": output}
     return [await _part(http, f"{webui}/log/", log, begin, size) for begin, size in parts]
 
@@ -63,21 +72,36 @@ async def _part(http: httpx.AsyncClient, url: str, log: dict[str, Any], begin: i
     return ExecutorLog(text, first, end, length)
 
 
-async def _executors(http: httpx.AsyncClient, workers: Iterable[Worker], application: str) -> dict[int, str]:
-    """The page of the worker of each executor of an application, also of those that have ended."""
+async def _executors(
+    http: httpx.AsyncClient, workers: Iterable[Worker], application: str
+) -> tuple[dict[int, str], list[str]]:
+    """The page of the worker of each executor of an application, also of those that have ended; and a sentence for each
+    worker that does not list its executors."""
     turns = asyncio.Semaphore(_AT_ONCE)
+    places: dict[int, str] = {}
+    silent: list[str] = []
 
-    async def of(worker: Worker) -> list[tuple[int, str]]:
+    async def ask(worker: Worker) -> None:
+        url = f"{worker.webui}/json/"
         async with turns:
             try:
-                document = json.loads(await _get(http, f"{worker.webui}/json/", {}, _MOST_BYTES))
-                every = [*document["executors"], *document["finishedexecutors"]]
-                return [(int(one["id"]), worker.webui) for one in every if one["appid"] == application]
-            except (NoExecutorLog, KeyError, TypeError, ValueError):
-                # Another one may have it.
-                return []
+                page = await _get(http, url, {}, _MOST_BYTES)
+                # In a thread: the pages of many workers may be long.
+                numbers = await asyncio.to_thread(_numbers, page, application)
+                places.update(dict.fromkeys(numbers, worker.webui))
+            except ExecutorLogAway as error:
+                silent.append(str(error))
+            except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
+                silent.append(f"The answer of {url} is not the page of a Spark worker.")
 
-    return {number: webui for found in await asyncio.gather(*map(of, workers)) for number, webui in found}
+    await asyncio.gather(*map(ask, workers))
+    return places, silent
+
+
+def _numbers(page: bytes, application: str) -> list[int]:
+    document = json.loads(page)
+    every = [*document["executors"], *document["finishedexecutors"]]
+    return [int(one["id"]) for one in every if one["appid"] == application]
 
 
 async def _get(http: httpx.AsyncClient, url: str, asked: dict[str, Any], most: int) -> bytes:
@@ -85,11 +109,13 @@ async def _get(http: httpx.AsyncClient, url: str, asked: dict[str, Any], most: i
     content = bytearray()
     try:
         async with http.stream("GET", url, params=asked) as answer:
-            answer.raise_for_status()
+            if not answer.is_success:
+                raise ExecutorLogAway(f"The worker at {url} answers with status {answer.status_code}.")
             async for piece in answer.aiter_bytes():
                 content += piece
                 if len(content) > most:
                     break
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoExecutorLog(f"The worker at {url} does not answer: {error}.") from error
+        why = str(error) or type(error).__name__
+        raise ExecutorLogAway(f"The worker at {url} does not answer: {why}.") from error
     return bytes(content[:most])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ALIVE = "ALIVE"
-_JOB_OF_APPLICATION = re.compile(r" \[slotwise job ([0-9a-f]{32})\]$")
+_JOB_OF_APPLICATION = re.compile(r"(?: \[attempt (\d{1,15})\])? \[slotwise job ([0-9a-f]{32})\]$")
 _VERSION = re.compile(r"""class="version\b[^>]*>\s*([^<\s]+)\s*<""")
 
 
@@ -68,9 +68,10 @@ class Roster:
         """The slots of each worker by its id."""
         return {worker.id: worker.slots(executor_memory_mb) for worker in self.workers}
 
-    def newest_of(self, job_id: str) -> str | None:
-        """The id of the application of a job that was started last."""
-        own = [one for one in (*self.applications, *self.ended) if job_of(one.name) == job_id]
+    def newest_of(self, job_id: str, attempts: range) -> str | None:
+        """The id of the application of a job that was started last, of those that began with one of ``attempts``."""
+        every = (*self.applications, *self.ended)
+        own = [one for one in every if job_of(one.name) == job_id and _attempt_of(one.name) in attempts]
         return max(own, key=lambda one: one.started_ms).id if own else None
 
     def withheld(self, is_ours: Callable[[str], bool], executor_memory_mb: int) -> tuple[int, int]:
@@ -110,15 +111,21 @@ def in_others_hands(cores: int, slots: int) -> list[str]:
     return told
 
 
-def application_name(job_name: str, job_id: str) -> str:
-    """The name under which the master shows a job."""
-    return f"{job_name} [slotwise job {job_id}]"
+def application_name(job_name: str, job_id: str, attempt: int) -> str:
+    """The name under which the master shows a job. An older server that shares the cluster knows its end."""
+    return f"{job_name} [attempt {attempt}] [slotwise job {job_id}]"
 
 
 def job_of(name: str) -> str | None:
     """The id of the job whose application has this name; None for an application of others."""
     found = _JOB_OF_APPLICATION.search(name)
-    return found.group(1) if found else None
+    return found.group(2) if found else None
+
+
+def _attempt_of(name: str) -> int:
+    """The attempt with which an application of a job began; 0 if an older server named it."""
+    found = _JOB_OF_APPLICATION.search(name)
+    return int(found.group(1) or 0) if found else 0
 
 
 def version_on(page: str) -> str:

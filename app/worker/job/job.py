@@ -335,7 +335,9 @@ class Job:
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,
-            job_name=name if cluster is None else cluster.application_name(name, state.job_id),
+            job_name=name
+            if cluster is None
+            else cluster.application_name(name, state.job_id, effect.attempt),
             attempt=effect.attempt,
             epoch=self.writer.epoch,
             secret=secret,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
-from app.cluster.ports import ExecutorCluster, ExecutorLog, NoExecutorLog
+from app.cluster.ports import ExecutorCluster, ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
 from app.model.secret_texts import part_without_secrets
 from app.store.store import Store
 from app.store.tables import AttemptState
+from app.store.writes import Attempt
 from app.worker.requests.views_of_logs import LogPart, no_such_attempt, secrets_of_job
 from app.worker.retrying import reading
 from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
@@ -16,6 +18,8 @@ from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAt
 _AROUND_BYTES: Final = 16 << 10
 _READERS_MAX: Final = 4
 """Each asks all the workers."""
+_WITHIN_S: Final = 20.0
+"""A client of the command line waits for 30 s."""
 
 
 class ExecutorLogs:
@@ -47,7 +51,13 @@ class ExecutorLogs:
             )
         self._readers += 1
         try:
-            before, text, after = await self._parts(job.job_id, executor, output, offset, limit)
+            async with asyncio.timeout(_WITHIN_S):
+                before, text, after = await self._parts(job.job_id, rows, executor, output, offset, limit)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"The cluster did not give the log of executor {executor} within {_WITHIN_S:.0f} s: this server has to "
+                "reach the pages of all workers. Try again."
+            ) from error
         finally:
             self._readers -= 1
         if offset > text.length:
@@ -63,15 +73,21 @@ class ExecutorLogs:
         return LogPart(words, text.begin, end, is_complete=is_over)
 
     async def _parts(
-        self, job_id: str, executor: int, output: str, offset: int, limit: int
+        self, job_id: str, rows: Sequence[Attempt], executor: int, output: str, offset: int, limit: int
     ) -> list[ExecutorLog]:
         assert self._cluster is not None
+        newest = rows[-1]
+        before = max((each.attempt for each in rows if each.driver_id != newest.driver_id), default=0)
+        attempts = range(before + 1, newest.attempt + 1)
         begin = max(0, offset - _AROUND_BYTES)
         parts = ((begin, offset - begin), (offset, limit), (offset + limit, _AROUND_BYTES))
         try:
-            return await self._cluster.executor_log(job_id, executor, output, parts)
+            return await self._cluster.executor_log(job_id, attempts, executor, output, parts)
         except NoExecutorLog as error:
-            raise LogGone(str(error)) from error
+            # A driver that has started tells the master of itself soon; one that is over never will.
+            is_early = isinstance(error, NoApplication) and newest.state is not AttemptState.DEAD
+            may_come = is_early or isinstance(error, ExecutorLogAway)
+            raise (Unavailable if may_come else LogGone)(str(error)) from error
 
 
 def _whole_lines(part: ExecutorLog) -> tuple[str, str]:

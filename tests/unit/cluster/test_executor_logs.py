@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
 import pytest
 
-from app.cluster.ports import ExecutorLog, NoExecutorLog
+from app.cluster.ports import ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
 from app.cluster.standalone.executor_logs import read_log
 from app.cluster.standalone.roster import application_name, read_roster
 from tests.unit.cluster.test_roster import JOB, page, worker
 
 TEXT = "one\ntwö\nthree\n".encode()
-NAME = application_name("a job", JOB)
 
 
 class Workers:
     """Two workers: on the first runs executor 0, on the other one ran executor 1 of two applications of the job."""
 
     def __init__(self) -> None:
-        active = {"id": "app-2", "name": NAME, "cores": 1, "starttime": 20}
+        active = {"id": "app-2", "name": application_name("a job", JOB, 3), "cores": 1, "starttime": 20}
         others = {"id": "app-9", "name": "somebody", "cores": 1, "starttime": 99}
-        before = {**active, "id": "app-1", "starttime": 10}
+        before = {"id": "app-1", "name": application_name("a job", JOB, 2), "cores": 1, "starttime": 10}
         self.page: Any = {
             **page(worker(1), worker(2)),
             "activeapps": [active, others],
@@ -48,7 +48,8 @@ class Workers:
         port = request.url.port
         assert port is not None
         if request.url.path == "/json/":
-            return httpx.Response(200, json=self.executors[port])
+            found = self.executors[port]
+            return httpx.Response(200, text=json.dumps(found)) if found is not None else httpx.Response(403)
         self.asked.append(f"{port} {request.url.query.decode()}")
         if self.log is None:
             return httpx.Response(200, text=self.told)
@@ -57,10 +58,12 @@ class Workers:
         head = f"==== Bytes {begin}-{begin + len(part)} of {len(self.log)} of /logs/app-2/0/stderr ====\n"
         return httpx.Response(200, content=head.encode() + part)
 
-    def read(self, executor: int, *parts: tuple[int, int]) -> list[ExecutorLog]:
+    def read(
+        self, executor: int, *parts: tuple[int, int], attempts: range = range(1, 4)
+    ) -> list[ExecutorLog]:
         async def read() -> list[ExecutorLog]:
             async with httpx.AsyncClient(transport=httpx.MockTransport(self.answer)) as http:
-                return await read_log(http, read_roster(self.page), JOB, executor, "stderr", parts)
+                return await read_log(http, read_roster(self.page), JOB, attempts, executor, "stderr", parts)
 
         return asyncio.run(read())
 
@@ -92,6 +95,14 @@ def test_an_application_that_is_over_is_the_newest_while_there_is_no_other() -> 
     assert part.text == "one\n" and workers.asked[0].startswith("8002 appId=app-1&executorId=7")
 
 
+def test_the_application_of_another_driver_is_never_taken_for_that_of_the_newest() -> None:
+    workers = Workers()
+    with pytest.raises(NoApplication, match=f"no application of attempt 4 of job {JOB}"):
+        workers.read(0, (0, 4), attempts=range(4, 5))
+    workers.read(7, (0, 4), attempts=range(1, 3))
+    assert workers.asked == ["8002 appId=app-1&executorId=7&logType=stderr&offset=0&byteLength=4"]
+
+
 def test_what_is_not_there_is_said_in_a_sentence() -> None:
     workers = Workers()
     with pytest.raises(
@@ -109,8 +120,16 @@ def test_what_is_not_there_is_said_in_a_sentence() -> None:
         workers.read(0, (0, 4))
     # A worker whose page is something else hides none of the others.
     workers.executors[8001] = {"executors": "none"}
-    with pytest.raises(NoExecutorLog, match=r"logs of: 1\.$"):
+    with pytest.raises(ExecutorLogAway, match=r"^1 of 2 .*8001/json/ is not the page of .* logs of: 1\.$"):
         workers.read(0, (0, 4))
+    workers.executors[8001] = {"executors": [{"id": float("inf"), "appid": "app-2"}], "finishedexecutors": []}
+    with pytest.raises(ExecutorLogAway, match="is not the page of a Spark worker"):
+        workers.read(0, (0, 4))
+    workers.executors[8001] = None
+    with pytest.raises(ExecutorLogAway, match=r"8001/json/ answers with status 403\. The others have no log"):
+        workers.read(0, (0, 4))
+    workers.log = TEXT
+    assert workers.read(1, (0, 4))[0].text == "one\n"
     workers.page = page(worker(1))
-    with pytest.raises(NoExecutorLog, match=f"knows of no application of job {JOB}"):
+    with pytest.raises(NoApplication, match=f"knows of no application of attempt 3 of job {JOB}"):
         workers.read(0, (0, 4))

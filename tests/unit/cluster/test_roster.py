@@ -56,15 +56,16 @@ def test_a_slot_needs_a_core_and_memory_for_an_executor(cores: int, memory: int,
 
 
 def test_cores_of_others_are_withheld_and_our_own_are_not() -> None:
-    ours = application_name("a [job]", JOB)
-    assert job_of(ours) == JOB
+    ours = application_name("a [job]", JOB, 2)
+    # That of a server of an older version, too.
+    assert job_of(ours) == job_of(f"a [job] [slotwise job {JOB}]") == JOB
     roster = read_roster(page(worker(1), applications={ours: 2, "somebody": 3, f"[slotwise job {JOB}] x": 4}))
     assert roster.withheld(lambda job_id: job_id == JOB, 512) == (7, 0)
     assert roster.withheld(lambda job_id: False, 512) == (9, 0)
 
 
 def test_memory_of_others_is_withheld_too() -> None:
-    ours = application_name("a [job]", JOB)
+    ours = application_name("a [job]", JOB, 2)
     # Somebody has one core and much of the memory, a job of ours an executor. One more fits on two cores that are free.
     used = {**worker(1, cores=4), "coresused": 2, "memoryused": 3500 + 512}
     roster = read_roster(page({**used, "memory": 4600}, applications={ours: 1, "somebody": 1}))
