@@ -282,6 +282,9 @@ def wait_for_rescale(
             waits = held is not None and held.wait(candidates)
             if waits:
                 patience = time.monotonic() + NO_RECORD_PATIENCE_S
+            elif held is not None:
+                # What ended the wait may have come since.
+                candidates = _records_since(client, job_id, before)
             outcomes = candidates if held is None or waits else held.outcomes(candidates, over=over)
             record = None if waits else _outcome(outcomes, candidates, over=over)
             if not over:

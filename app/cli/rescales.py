@@ -88,7 +88,7 @@ def cancel_rescale(
     """Cancel a rescale that waits for slots or for its time: the bounds before it come back."""
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change")
-        uuid = _uuid_of_waiting(client, job_id) if record is None else find_record(client, job_id, record)
+        uuid = uuid_of_waiting(client, job_id) if record is None else find_record(client, job_id, record)
         headers = new_key() | ({"X-Slotwise-Reason": reason} if reason else {})
         _, answer = client.request("DELETE", f"/jobs/{job_id}/rescales/{uuid}", headers=headers)
     version = int(answer["ETag"].strip('"'))
@@ -98,7 +98,7 @@ def cancel_rescale(
         say(f"Canceled; the bounds before are back, as version {version}.")
 
 
-def _uuid_of_waiting(client: Client, job_id: str) -> str:
+def uuid_of_waiting(client: Client, job_id: str) -> str:
     """The newest rescale that may be canceled. The record of bounds that wait for their deadline may have ended, and
     that of a failover may be open meanwhile."""
     newest = history(client, job_id, limit=20)

@@ -10,8 +10,10 @@ import pytest
 
 from app.cli import streams, waiting
 from app.cli.client import Client
+from app.cli.held import Held
 from app.cli.jobs import wait_until_ended
-from app.cli.require import newest_record, wait_for_rescale
+from app.cli.require import newest_record, taken_back, wait_for_rescale
+from app.cli.rescales import uuid_of_waiting
 from app.cli.waiting import wait_until_under_way
 from tests.contract.live import listening
 from tests.contract.world import GRAPH, World, bounds, eventually
@@ -61,6 +63,25 @@ async def test_a_rescale_with_its_first_batch(world: World, url: str) -> None:
     await world.put(job_id, bounds(flights=(1, 3), delays=(1, 2), store=(1, 1)))
     record = await asyncio.wait_for(waits, PATIENCE_S)
     assert (record["number"], record["terminalState"]) == (2, "COMPLETED")
+
+
+async def test_bounds_whose_job_fails_while_they_wait_for_their_deadline(world: World, url: str) -> None:
+    job_id = await world.running()
+    before = await begun(url, lambda client: newest_record(client, job_id))
+    many = bounds(flights=(1, 12), delays=(1, 2), store=(1, 1))
+    await world.put(job_id, many, **{"X-Slotwise-Deadline": "1 h"})
+    waits = begun(url, lambda client: wait_for_rescale(client, job_id, before, Held(client, job_id, 2)))
+    await following(world, 1)
+    world.driver().die(1)
+    await world.completed(job_id, 2)
+    record = await begun(url, lambda client: newest_record(client, job_id))
+    assert (record["number"], record["terminalState"], waits.done()) == (3, "COMPLETED", False)
+    found = await begun(url, lambda client: uuid_of_waiting(client, job_id))
+    assert (await world.http.delete(f"/jobs/{job_id}/rescales/{found}")).status_code == 200
+    ended = await asyncio.wait_for(waits, PATIENCE_S)
+    assert (ended["number"], ended["terminatedReason"]) == (2, "JOB_FAILOVER_RESTARTING")
+    back = await begun(url, lambda client: taken_back(client, job_id, ended))
+    assert (back["number"], back["rollbackOf"]) == (4, 2)
 
 
 async def test_a_job_that_has_processed_something(world: World, url: str) -> None:

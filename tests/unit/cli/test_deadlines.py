@@ -70,7 +70,9 @@ def wait(slotwise: Run, fake: Any, *looks: tuple[list[dict[str, Any]], bool], up
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
     declared = [(200, bounds(), {"ETag": '"1"'}), *((200, bounds(delays=own)) for own in (4, upper))]
     fake.on("GET", REQUIREMENTS, *declared)
-    fake.on("GET", HISTORY, *((200, [*records, record(1)]) for records in ([], *(one[0] for one in looks))))
+    # Once they wait no longer, the records are read again.
+    read = [records for records, waits in looks for _ in range(1 if waits else 2)]
+    fake.on("GET", HISTORY, *((200, [*records, record(1)]) for records in ([], *read)))
     waiting = [(200, explained(*([WAITS] if waits else []))) for _, waits in looks]
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", *waiting)
     return slotwise("require", "delays", "delays=:4", "--deadline", "1h", "--wait")
