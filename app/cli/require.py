@@ -16,18 +16,22 @@ from app.cli.held import Held, undoes
 from app.cli.jobs import accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
-from app.cli.rescales import duration_ms, sentence_of
+from app.cli.rescales import duration_ms, history, sentence_of
 from app.cli.streams import JobChanges
 from app.cli.waiting import ClusterWatch
 from app.model.requirements import OnTimeout
+from app.model.rescale import TerminatedReason
 from app.model.status import TERMINAL_STATUSES
 
 NO_RECORD_PATIENCE_S = 10.0
 """A change that has left no record for so long leaves none: no rescale follows from it."""
 
 _WORTH_TELLING_MS = 5_000
-_FAILOVER = "JOB_FAILOVER_RESTARTING"
-_DONE = ("SUCCEEDED", "NO_RESOURCES_OR_PARALLELISMS_CHANGE")
+_RECORDS = 20
+"""The newest ones, among which the records of a change are."""
+_FAILOVER = TerminatedReason.JOB_FAILOVER_RESTARTING
+_OVERTAKEN = TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED
+_DONE = (TerminatedReason.SUCCEEDED, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE)
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 _NO_PARTITIONS: Mapping[str, int] = MappingProxyType({})
 _BOUNDS = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?\Z")
@@ -252,7 +256,7 @@ def ask_dry_run(
 
 
 def newest_record(client: Client, job_id: str) -> dict[str, Any] | None:
-    records: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 1})
+    records = history(client, job_id, limit=1)
     return records[0] if records else None
 
 
@@ -303,7 +307,7 @@ def _outcome(
         if not record["terminalState"]:
             # A later one that has ended says something of other bounds.
             return None
-        back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
+        back = _way_back(record, candidates)
         if back is not None and not (back["terminalState"] or _came_back(record, back) or over):
             # It says how the rescale ended only once the job runs again.
             return None
@@ -312,9 +316,13 @@ def _outcome(
     return None
 
 
+def _way_back(record: dict[str, Any], records: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return next((one for one in records if one.get("rollbackOf") == record["number"]), None)
+
+
 def _came_back(record: dict[str, Any], back: dict[str, Any] | None) -> bool:
     """Whether the bounds of ``record`` were taken back. ``back``: the record whose ``rollbackOf`` it is."""
-    overtaken = record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED"
+    overtaken = record["terminatedReason"] == _OVERTAKEN
     return overtaken or (back is not None and undoes(back, [record["number"]]))
 
 
@@ -332,7 +340,7 @@ def _tell_of_failovers(records: list[dict[str, Any]], outcome: dict[str, Any] | 
 def _records_since(client: Client, job_id: str, before: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Those after ``before``, oldest first; if there are none, ``before`` itself if it was open."""
     newer: list[dict[str, Any]] = []
-    for record in client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20}):
+    for record in history(client, job_id, limit=_RECORDS):
         if before is not None and record["rescaleUuid"] == before["rescaleUuid"]:
             was_open = before["terminalState"] is None
             return newer[::-1] if newer or not was_open else [record]
@@ -345,12 +353,11 @@ def taken_back(client: Client, job_id: str, record: dict[str, Any] | None) -> di
     bounds were."""
     if record is None:
         return None
-    if record["terminatedReason"] != "RESOURCE_REQUIREMENTS_UPDATED":
+    if record["terminatedReason"] != _OVERTAKEN:
         found: dict[str, Any] | None = client.get(f"/jobs/{job_id}/explanation").get("rollback")
         if found is not None and found["rescale"] == record["number"]:
             return found
-    later: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})
-    back = next((one for one in later if one.get("rollbackOf") == record["number"]), None)
+    back = _way_back(record, history(client, job_id, limit=_RECORDS))
     return back if back is not None and _came_back(record, back) else None
 
 
