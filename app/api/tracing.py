@@ -26,6 +26,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
@@ -79,10 +80,20 @@ class _Batch:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Rescaled:
+    """A record that has ended. ``inside``: the context of its span."""
+
+    inside: Context
+    rung: Rung | None
+    end_ms: int
+
+
 @dataclass(slots=True)
 class _Job:
     """``last``: the context of the request that declared the bounds in force. ``causes``: those of open records, by the
-    numbers of these. ``ordered_ms``: when a driver was told of the newest plan, of which ``batch`` was the first."""
+    numbers of these. ``ordered_ms``: when a driver was told of the newest plan, of which ``batch`` was the first.
+    ``without_batch``: the record that this plan has ended, until its first batch is reported."""
 
     decided: list[_Change] = field(default_factory=list)
     last: Context | None = None
@@ -90,6 +101,7 @@ class _Job:
     plan_version: int = 0
     ordered_ms: int = 0
     batch: _Batch | None = None
+    without_batch: _Rescaled | None = None
 
 
 class OpenTelemetry(Tracing):
@@ -163,13 +175,17 @@ class OpenTelemetry(Tracing):
     def ordered(self, job_id: str, plan_version: int) -> None:
         job = self._of(job_id)
         if plan_version > job.plan_version:
-            job.plan_version, job.ordered_ms, job.batch = plan_version, time.time_ns() // _MS, None
+            job.plan_version, job.ordered_ms = plan_version, time.time_ns() // _MS
+            job.batch = job.without_batch = None
 
     @_harmless
     def batch(self, job_id: str, report: Report) -> None:
         job = self._of(job_id)
         if job.batch is None and report.whole_plan and report.plan_version >= job.plan_version:
             job.batch = _Batch(report.batch_id, report.started_ms, report.at_ms, report.input_rows)
+            if job.without_batch is not None:
+                self._first_batch(job, job.batch, job.without_batch)
+                job.without_batch = None
 
     def close(self) -> None:
         self._provider.force_flush(_FLUSH_MS)
@@ -232,22 +248,28 @@ class OpenTelemetry(Tracing):
                 job.ordered_ms * _MS,
                 {"slotwise.plan.version": job.plan_version},
             )
-            if (batch := job.batch) is not None and batch.ended_ms <= end_ms:
-                if record.rung is not None:
-                    self._span(
-                        f"change {record.rung.value}",
-                        inside,
-                        job.ordered_ms * _MS,
-                        max(job.ordered_ms, batch.started_ms) * _MS,
-                    )
-                attributes: Attributes = {
-                    "slotwise.batch.id": batch.number,
-                    "slotwise.batch.records": batch.rows,
-                }
-                self._span("first batch", inside, batch.started_ms * _MS, batch.ended_ms * _MS, attributes)
+            ended = _Rescaled(inside, record.rung, end_ms)
+            if job.batch is not None:
+                self._first_batch(job, job.batch, ended)
+            elif record.reason.terminal_state is TerminalState.COMPLETED:
+                # A driver says that a plan is in force, and then of its batch: the two may come in two requests.
+                job.without_batch = ended
         if record.reason.terminal_state is TerminalState.FAILED:
             span.set_status(Status(StatusCode.ERROR, record.message))
         span.end(end_ms * _MS)
+
+    def _first_batch(self, job: _Job, batch: _Batch, record: _Rescaled) -> None:
+        if batch.started_ms > record.end_ms:
+            # The plan came into force while there was nothing to do.
+            return
+        if record.rung is not None:
+            began_ms = max(job.ordered_ms, batch.started_ms)
+            self._span(f"change {record.rung.value}", record.inside, job.ordered_ms * _MS, began_ms * _MS)
+        attributes: Attributes = {
+            "slotwise.batch.id": batch.number,
+            "slotwise.batch.records": batch.rows,
+        }
+        self._span("first batch", record.inside, batch.started_ms * _MS, batch.ended_ms * _MS, attributes)
 
     def _span(
         self,

@@ -117,8 +117,17 @@ class GapMeter:
             longest_ms = max(longest_ms or 0, pause_ms)
         self._change = (steady_ms, longest_ms)
         if at_plan:
-            self._gap_ms = None if longest_ms is None else max(0, longest_ms - int(steady_ms))
-            self._change = None
+            self._end(steady_ms, longest_ms)
+
+    def idle(self) -> None:
+        """There was no input when the newest plan came into force: from here on the change holds up no output."""
+        if self._change is not None:
+            steady_ms, longest_ms = self._change
+            self._end(steady_ms, 0 if longest_ms is None and self._commits else longest_ms)
+
+    def _end(self, steady_ms: float, longest_ms: int | None) -> None:
+        self._gap_ms = None if longest_ms is None else max(0, longest_ms - int(steady_ms))
+        self._change = None
 
     def forget(self) -> None:
         """What paused the output was no change of plan."""

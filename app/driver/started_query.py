@@ -176,6 +176,8 @@ class StartedQuery(ABC):
         self._idle_at = time.monotonic()
         self._valves.settle()
         self._reached(self._plans.current)
+        if self._plans.current.whole:
+            self.gaps.idle()
 
     def _reached(self, plan: DriverPlan) -> None:
         self.reached = max(self.reached, plan.number)

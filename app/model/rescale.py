@@ -85,8 +85,8 @@ class SlotGroupRescale:
 class Measured:
     """What a driver measures of a rescale, under the names that reports and records have for it.
 
-    ``output_gap_ms`` is the longest pause between two completed batches around the change less the steady interval, if
-    one is known.
+    ``output_gap_ms`` is the longest pause between two completed batches around the change less the steady interval, 0
+    if there was no input when the change came into force; None if there was no batch before it.
     """
 
     output_gap_ms: int | None = None

@@ -92,7 +92,7 @@ def test_a_rescale_is_one_trace_and_a_failover_is_another(
         answer = deployment.call("PUT", path, json=bounds, headers={"traceparent": TRACEPARENT})
         assert answer.is_success, answer.text
         deployment.await_settled()
-        wait_for("the rescale is traced", lambda: "rescale" in collector.in_trace(TRACE))
+        wait_for("the first batch is traced", lambda: "first batch" in collector.in_trace(TRACE))
         trace = collector.in_trace(TRACE)
         expected = {
             "decision",
@@ -109,7 +109,7 @@ def test_a_rescale_is_one_trace_and_a_failover_is_another(
         assert attributes(rescale)["slotwise.rescale.uuid"] == record["rescaleUuid"]
         order, batch = trace["order"], trace["first batch"]
         times = (
-            rescale.start_time_unix_nano, order.end_time_unix_nano, batch.end_time_unix_nano,
+            rescale.start_time_unix_nano, order.end_time_unix_nano, batch.start_time_unix_nano,
             rescale.end_time_unix_nano,
         )  # fmt: skip
         assert times == tuple(sorted(times))

@@ -209,8 +209,10 @@ class ProtocolDriver:
 
     async def _take_over(self, http: httpx.AsyncClient, base: str, orders: dict[str, Any]) -> None:
         self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
-        await self._batch(http, base)
+        # In the order of a real driver, which may send both in one request or in two.
+        began_ms = now_ms()
         await self._say_applied(http, base)
+        await self._batch(http, base, began_ms)
 
     async def _say_applied(self, http: httpx.AsyncClient, base: str) -> None:
         await self._report(
@@ -222,7 +224,7 @@ class ProtocolDriver:
             reprocessed_records=0,
         )
 
-    async def _batch(self, http: httpx.AsyncClient, base: str) -> None:
+    async def _batch(self, http: httpx.AsyncClient, base: str, began_ms: int | None = None) -> None:
         self.batch_id += 1
         vertices = [
             {
@@ -244,7 +246,7 @@ class ProtocolDriver:
             query_id="query",
             run_id="run",
             batch_id=self.batch_id,
-            started_ms=now_ms() - self.batch_ms,
+            started_ms=now_ms() - self.batch_ms if began_ms is None else began_ms,
             output_rows=10,
             **{"input_rows": 10, "backlog_rows": 0, **self.load},
             vertices=vertices,

@@ -77,7 +77,8 @@ class Rescale(Camel):
     output_gap_ms: int | None = Field(
         description=(
             "The longest pause between two completed batches around the change less the steady interval; the pause "
-            "itself if fewer than two batches had been committed before the change, null if none had."
+            "itself if fewer than two batches had been committed before the change, null if none had. 0 if there was "
+            "no input when the change came into force."
         ),
     )
     reprocessed_records: int | None

@@ -91,7 +91,9 @@ def test_a_stream_that_breaks_off_goes_on_behind_its_last_event(fake: Any, only_
         "GET", EVENTS, job.stream(2, EVENT), (503, {"errors": ["Not now."]}), job.stream("FINISHED", missed)
     )
     assert ended() == "FINISHED"
-    assert [one.headers.get("last-event-id") for one in fake.sent("GET", EVENTS)] == [None, "4", "4"]
+    # A stream that has ended is asked for again until the job has been looked at.
+    begun = [one.headers.get("last-event-id") for one in fake.sent("GET", EVENTS)]
+    assert begun[:3] == [None, "4", "4"] and set(begun[3:]) <= {"5"}
 
 
 @pytest.mark.parametrize(

@@ -127,3 +127,30 @@ def test_before_the_first_batch_there_is_no_pause() -> None:
     meter.committed(1_000, at_plan=True)
     meter.committed(2_000, at_plan=True)
     assert meter.take() is None
+
+
+def test_a_change_that_comes_into_force_without_input_holds_up_nothing() -> None:
+    meter = GapMeter(Past((), None))
+    committed_every_second(meter, 3)
+    meter.changing()
+    meter.idle()
+    assert meter.take() == 0
+    # The pause until there is input is nobody's, also not the next change's.
+    meter.committed(60_000, at_plan=True)
+    assert meter.take() is None
+
+
+def test_what_was_held_up_before_the_input_ended_counts() -> None:
+    meter = GapMeter(Past((), None))
+    committed_every_second(meter, 3)
+    meter.changing()
+    meter.committed(6_000, at_plan=False)
+    meter.idle()
+    assert meter.take() == 2_000
+
+
+def test_a_query_that_never_had_input_has_no_gap() -> None:
+    meter = GapMeter(Past((), None))
+    meter.changing()
+    meter.idle()
+    assert meter.take() is None
