@@ -71,6 +71,26 @@ async def test_health_and_documentation_need_no_token(guarded: World) -> None:
     assert document["paths"]["/health/live"]["get"]["security"] == []
 
 
+async def test_every_operation_asks_for_a_token(guarded: World) -> None:
+    document = (await guarded.http.get("/openapi.json")).json()
+    open_to_all = set()
+    for path, methods in document["paths"].items():
+        url = re.sub(r"\{[a-z]+\}", "0" * 32, path)
+        for method, operation in methods.items():
+            answers = [
+                await guarded.http.request(method, url, headers=headers)
+                for headers in ({}, {"Authorization": "Bearer " + "x" * len(TOKEN)})
+            ]
+            found = {answer.status_code for answer in answers}
+            if operation.get("security") == []:
+                open_to_all.add(path)
+                assert found == {200}, (method, path)
+            else:
+                assert found == {401}, (method, path)
+    assert open_to_all == {"/health/live", "/health/ready"}
+    assert len(document["paths"]) > 50
+
+
 async def test_the_history_names_the_caller_and_drivers_have_their_own_credentials(guarded: World) -> None:
     world = guarded
     world.http.headers["Authorization"] = f"bearer {TOKEN}"
