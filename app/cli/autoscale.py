@@ -22,22 +22,20 @@ from app.autoscaler.reading import NotScalable
 from app.autoscaler.seen import Action, Decision, Snapshot
 from app.cli.client import Client, Json
 from app.cli.errors import CliError, NoServer, Refused, Stranger, UsageError
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption, path_of
+from app.cli.options import Call, JobArgument, path_of
 from app.cli.output import (
+    Columns,
+    Table,
     format_ms,
     format_number,
     format_time,
     is_terminal,
-    or_dash,
     print_json,
-    rich_table,
     say,
     until_interrupted,
 )
 from app.cli.submit import read_document
 
-_HEADERS: Final = ["vertex", "lower", "upper", "parallelism", "recommended", "busy", "longest task"]
-_OPERATORS: Final = ("floor", "ceiling")
 _CHANGES_SHOWN: Final = 8
 
 PolicyOption = Annotated[
@@ -54,30 +52,29 @@ PolicyOption = Annotated[
 
 def autoscale(
     job: JobArgument,
+    call: Call,
     policy_file: PolicyOption = None,
     recommend_only: Annotated[
         bool, typer.Option("--recommend-only", help="Print decisions and reasons; declare nothing.")
     ] = False,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Declare upper bounds by the load of a streaming job, until it ends or Ctrl-C."""
     policy = _policy(policy_file)
     if recommend_only:
         policy = replace(policy, recommend_only=True)
+    client = call.client
     # The loop has a patience of its own: it looks again before it repeats anything.
-    with Client(server, token_file, patience_s=0) as client:
-        job_id = client.find_job(job, "change")
-        _refuse_unknown_vertices(client, job_id, policy)
-        loop = Loop(_Server(client), job_id, policy)
-        with until_interrupted():
-            if as_json:
-                _run(loop, lambda turn: print_json(turn_as_json(turn), compact=True))
-            elif is_terminal():
-                _run_live(loop)
-            else:
-                _run(loop, _Lines())
+    client.patience_s = 0
+    job_id = client.find_job(job, "change")
+    _refuse_unknown_vertices(client, job_id, policy)
+    loop = Loop(_Server(client), job_id, policy)
+    with until_interrupted():
+        if call.as_json:
+            _run(loop, lambda turn: print_json(turn_as_json(turn), compact=True))
+        elif is_terminal():
+            _run_live(loop)
+        else:
+            _run(loop, _Lines())
 
 
 def _policy(path: Path | None) -> Policy:
@@ -250,19 +247,18 @@ def figures_line(seen: Snapshot, decision: Decision) -> str:
 
 
 def _table(seen: Snapshot, decision: Decision) -> RenderableType:
+    columns: Columns = {
+        "~vertex": lambda each: each.name,
+        ">lower": lambda each: each.lower,
+        ">upper": lambda each: each.upper,
+        ">parallelism": lambda each: each.parallelism,
+        ">recommended": lambda each: _recommended(seen, decision, each.id),
+        ">busy": lambda each: f"{each.busy_ms / 10:.0f} %",
+        ">longest task": lambda each: f"{each.busy_ms * each.skew / 10:.0f} %",
+    }
+    limits: Columns = {
+        ">floor": lambda each: each.operator.floor,
+        ">ceiling": lambda each: each.operator.ceiling,
+    }
     is_limited = any(each.operator for each in seen.vertices)
-    headers = [*_HEADERS, *(_OPERATORS if is_limited else ())]
-    rows = [
-        [
-            each.name,
-            str(each.lower),
-            str(each.upper),
-            str(each.parallelism),
-            or_dash(_recommended(seen, decision, each.id)),
-            f"{each.busy_ms / 10:.0f} %",
-            f"{each.busy_ms * each.skew / 10:.0f} %",
-            *((or_dash(each.operator.floor), or_dash(each.operator.ceiling)) if is_limited else ()),
-        ]
-        for each in seen.vertices
-    ]
-    return rich_table(headers, rows, right=headers[1:], wrap=["vertex"])
+    return Table({**columns, **(limits if is_limited else {})}, seen.vertices).rich()

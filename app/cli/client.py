@@ -40,15 +40,13 @@ _HEX = re.compile(rf"[0-9a-f]{{{PREFIX_MIN_DIGITS},32}}\Z")
 
 
 class Client:
-    """One server, one token. Use it in a ``with`` block. ``patience_s``: for how long a 503 is asked
-    again, if not as usual."""
+    """One server, one token. Use it in a ``with`` block. ``patience_s``: for how long a 503 is asked again."""
 
     def __init__(
         self,
         server: str | None = None,
         token_file: Path | None = None,
         *,
-        patience_s: float | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         named = os.environ.get("SLOTWISE_SERVER") or DEFAULT_SERVER
@@ -64,7 +62,7 @@ class Client:
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
         self._stream: Any = None
-        self._patience_s = UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s
+        self.patience_s = UNAVAILABLE_PATIENCE_S
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
         if token:
@@ -87,6 +85,9 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._http.close()
 
     def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Json:
@@ -131,7 +132,7 @@ class Client:
     def _answered(
         self, method: str, path: str, *, answer_s: float | None = None, **request: Any
     ) -> httpx.Response:
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self.patience_s
         while True:
             answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
             response = self._send(method, path, answer_s=answer_s, **request)

@@ -12,13 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from app.cli.errors import CliError, UsageError
-from app.cli.options import JsonOption, path_of
+from app.cli.errors import CliError
+from app.cli.options import JsonOption
 from app.cli.output import is_terminal, print_json, say
+from app.cli.serve import SettingsOptions
 from app.durablefiles import is_open_to_others
 
 if TYPE_CHECKING:
@@ -41,40 +40,9 @@ class Check:
     advice: str = ""
 
 
-def doctor(
-    port: Annotated[int | None, typer.Option(help="The port for the server.")] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", parser=path_of, help="The data directory for the server."),
-    ] = None,
-    cluster_master: Annotated[
-        str | None, typer.Option(help="The master of a cluster, as for slotwise serve.")
-    ] = None,
-    cluster_webui: Annotated[str | None, typer.Option(help="The web address of that master.")] = None,
-    cluster_driver_host: Annotated[
-        str | None, typer.Option(help="Address of this host under which executors reach the drivers.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", parser=path_of, help="Settings in TOML.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+def doctor(given: SettingsOptions, as_json: JsonOption = False) -> None:
     """Check that this machine can run a server: each line says ok, or what is wrong and what to do."""
-    from app.model.clustersettings import kind_of_master
-    from app.settings import SettingsError, load_settings
-
-    try:
-        settings = load_settings(
-            config,
-            port=port,
-            data_dir=data_dir,
-            cluster_kind=kind_of_master(cluster_master) if cluster_master else None,
-            cluster_master=cluster_master,
-            cluster_webui=cluster_webui,
-            cluster_driver_host=cluster_driver_host,
-        )
-    except SettingsError as error:
-        raise UsageError(*error.errors) from None
+    settings = given.load()
     checks = []
     for check in run_checks(settings):
         checks.append(check)

@@ -11,7 +11,7 @@ import typer
 from app.cli import streams
 from app.cli.client import Client, Json
 from app.cli.errors import CliError
-from app.cli.options import JsonOption, ServerOption, TokenOption
+from app.cli.options import Call
 from app.cli.output import format_time, print_json, say, until_interrupted, warn
 from app.cli.streams import EventStream, is_away
 
@@ -28,6 +28,7 @@ JobOption = Annotated[
 
 
 def events(
+    call: Call,
     job: JobOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new events, until Ctrl-C.")] = False,
     after: Annotated[
@@ -37,21 +38,17 @@ def events(
     types: Annotated[
         str | None, typer.Option(help="Only events of these types, separated by commas.")
     ] = None,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Show the stored events of a job, or of all jobs and the servers; with -f, new events.
 
     With --json one JSON document per line.
     """
-    with Client(server, token_file) as client:
-        path = "/events" if job is None else f"/jobs/{client.find_job(job)}/events"
-        params = {} if types is None else {"types": types}
-        read = _followed if follow else _stored
-        with until_interrupted():
-            for event in read(client, path, params, after):
-                print_json(event, compact=True) if as_json else say(line_of(event, with_job=job is None))
+    path = "/events" if job is None else f"/jobs/{call.client.find_job(job)}/events"
+    params = {} if types is None else {"types": types}
+    read = _followed if follow else _stored
+    with until_interrupted():
+        for event in read(call.client, path, params, after):
+            print_json(event, compact=True) if call.as_json else say(line_of(event, with_job=job is None))
 
 
 def _stored(client: Client, path: str, params: dict[str, str], after: int | None) -> Iterator[Json]:

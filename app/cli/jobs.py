@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, NoServer
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.options import Call, JobArgument, WaitOption
 from app.cli.output import (
+    Columns,
     format_moment,
     format_ms,
     format_percent,
     format_time,
     is_terminal,
-    or_dash,
-    print_json,
     say,
     say_wrapped,
     show_table,
@@ -30,26 +30,25 @@ from app.cli.streams import JobChanges
 from app.model.status import TERMINAL_STATUSES
 
 HEADLINE_MAX_CHARS = 300
-PROGRESS_HEADERS = ["done", "rest"]
 
 
-def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None) -> None:
+def jobs(call: Call) -> None:
     """List the jobs, newest first."""
-    with Client(server, token_file) as client:
-        found = client.jobs()
-    found.sort(key=lambda job: job["start-time"], reverse=True)
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        say("No jobs. Submit one with: slotwise submit GRAPH.yaml")
-        return
-    rows = [
-        [job["jid"], job["name"], state_of(job), format_time(job["start-time"]), format_ms(job["duration"])]
-        for job in found
-    ]
-    submitted = when_header("submitted", [job["start-time"] for job in found])
-    show_table(["id", "name", "state", submitted, "for"], rows, right=["for"], wrap=["name"])
+    found = sorted(call.client.jobs(), key=lambda job: job["start-time"], reverse=True)
+    call.answer(found, _show_jobs if found else "No jobs. Submit one with: slotwise submit GRAPH.yaml")
+
+
+def _show_jobs(found: list[dict[str, Any]]) -> None:
+    columns = {
+        "id": lambda job: job["jid"],
+        "~name": lambda job: job["name"],
+        "state": state_of,
+        when_header("submitted", [job["start-time"] for job in found]): lambda job: format_time(
+            job["start-time"]
+        ),
+        ">for": lambda job: format_ms(job["duration"]),
+    }
+    show_table(columns, found)
     for job in found:
         if job.get("unreadable"):
             say(f"{job['name']} cannot be read by this server: {job['unreadable']}")
@@ -72,38 +71,39 @@ def last_failure_line(job: dict[str, Any]) -> str | None:
     return f"attempt {failure['attempt']} failed at {format_moment(failure['timestampInMillis'])}: {headline(failure)}"
 
 
-def show(
-    job: JobArgument, as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None
-) -> None:
+def show(job: JobArgument, call: Call) -> None:
     """Show one job: its state and, per vertex, the bounds, the parallelism in force, and how far a batch job is."""
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job)
-        details = client.get(f"/jobs/{job_id}")
-        bounds = declared_bounds(client, job_id, ended=details["state"] in TERMINAL_STATUSES)
-    if as_json:
-        print_json({**details, "resourceRequirements": bounds})
-        return
+    job_id = call.client.find_job(job)
+    details = call.client.get(f"/jobs/{job_id}")
+    bounds = declared_bounds(call.client, job_id, ended=details["state"] in TERMINAL_STATUSES)
+    call.answer({**details, "resourceRequirements": bounds}, _show_job)
+
+
+def _show_job(details: dict[str, Any]) -> None:
     for line in heading(details):
         say_wrapped(line)
-    is_batch = details.get("job-type") == "BATCH"
-    rows = []
-    for vertex in details["vertices"]:
-        declared = bounds.get(vertex["id"], {}).get("parallelism", {})
-        rows.append(
-            [
-                vertex["name"],
-                or_dash(declared.get("lowerBound")),
-                or_dash(declared.get("upperBound")),
-                or_dash(deployed_parallelism(vertex)),
-                str(vertex["maxParallelism"]),
-                vertex["status"],
-                *(progress_cells(vertex) if is_batch else ()),
-                vertex["id"],
-            ]
-        )
-    more = PROGRESS_HEADERS if is_batch else []
-    headers = ["vertex", "lower", "upper", "parallelism", "max", "state", *more, "id"]
-    show_table(headers, rows, right=["lower", "upper", "parallelism", "max", *more], wrap=["vertex"])
+
+    def bound(vertex: dict[str, Any], name: str) -> object:
+        return details["resourceRequirements"].get(vertex["id"], {}).get("parallelism", {}).get(name)
+
+    progress: Columns = {
+        ">done": lambda vertex: format_percent((vertex.get("progress") or {}).get("percent")),
+        # Nothing rests of what is finished.
+        ">rest": lambda vertex: format_ms(
+            (vertex.get("progress") or {}).get("estimatedRestInMillis") or None
+        ),
+    }
+    columns: Columns = {
+        "~vertex": lambda vertex: vertex["name"],
+        ">lower": lambda vertex: bound(vertex, "lowerBound"),
+        ">upper": lambda vertex: bound(vertex, "upperBound"),
+        ">parallelism": deployed_parallelism,
+        ">max": lambda vertex: vertex["maxParallelism"],
+        "state": lambda vertex: vertex["status"],
+        **(progress if details.get("job-type") == "BATCH" else {}),
+        "id": lambda vertex: vertex["id"],
+    }
+    show_table(columns, details["vertices"])
 
 
 def declared_bounds(client: Client, job_id: str, *, ended: bool) -> dict[str, Any]:
@@ -115,16 +115,6 @@ def declared_bounds(client: Client, job_id: str, *, ended: bool) -> dict[str, An
         vertex: {"parallelism": {bound: told[bound] for bound in ("lowerBound", "upperBound")}}
         for vertex, told in vertices.items()
     }
-
-
-def progress_cells(vertex: dict[str, Any]) -> list[str]:
-    """How far the region of a vertex is, and how long it may take still, under `PROGRESS_HEADERS`."""
-    progress = vertex.get("progress") or {}
-    return [
-        or_dash(format_percent(progress.get("percent"))),
-        # Nothing rests of what is finished.
-        or_dash(format_ms(progress.get("estimatedRestInMillis") or None)),
-    ]
 
 
 def heading(details: dict[str, Any]) -> list[str]:
@@ -161,15 +151,12 @@ def deployed_parallelism(vertex: dict[str, Any]) -> int | None:
     return int(vertex["parallelism"]) if any(vertex["tasks"].values()) else None
 
 
-def explain(
-    job: JobArgument, as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None
-) -> None:
+def explain(job: JobArgument, call: Call) -> None:
     """Print the slots and parallelism that the job wants, holds and uses, and the reasons for differences."""
-    with Client(server, token_file) as client:
-        explanation = client.get(f"/jobs/{client.find_job(job)}/explanation")
-    if as_json:
-        print_json(explanation)
-        return
+    call.answer(call.client.get(f"/jobs/{call.client.find_job(job)}/explanation"), _show_explanation)
+
+
+def _show_explanation(explanation: dict[str, Any]) -> None:
     phase = None if explanation["status"] in TERMINAL_STATUSES else explanation.get("schedulerState")
     say(
         f"{explanation['name']}  {explanation['status']}{f' ({phase})' if phase else ''}  {explanation['jid']}"
@@ -191,17 +178,15 @@ def explanation_lines(explanation: dict[str, Any]) -> list[str]:
 
 def exceptions(
     job: JobArgument,
+    call: Call,
     stack: Annotated[bool, typer.Option("--stack", help="With the stack traces.")] = False,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """List what went wrong in a job, newest first."""
-    with Client(server, token_file) as client:
-        answer = client.get(f"/jobs/{client.find_job(job)}/exceptions")
-    if as_json:
-        print_json(answer)
-        return
+    answer = call.client.get(f"/jobs/{call.client.find_job(job)}/exceptions")
+    call.answer(answer, partial(_show_exceptions, stack=stack))
+
+
+def _show_exceptions(answer: dict[str, Any], *, stack: bool) -> None:
     entries: list[dict[str, Any]] = answer["exceptionHistory"]["entries"]
     if not entries:
         say("No exceptions.")
@@ -251,52 +236,30 @@ def accepted(sentence: str) -> Iterator[None]:
         raise
 
 
-def cancel(
-    job: JobArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Return once the job has ended.")] = False,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
-) -> None:
+def cancel(job: JobArgument, call: Call, wait: WaitOption = False) -> None:
     """Cancel a job at once; the batch in flight is given up."""
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job, "change")
-        client.request("PATCH", f"/jobs/{job_id}", params={"mode": "cancel"})
-        with accepted(f"The cancel of job {job_id} was accepted and continues."):
-            state = wait_until_ended(client, job_id) if wait else status_of(client, job_id)
-    if as_json:
-        print_json({"jobid": job_id, "status": state})
-    else:
-        say(f"{job_id} is {state}.")
+    client, job_id = call.client, call.client.find_job(job, "change")
+    client.request("PATCH", f"/jobs/{job_id}", params={"mode": "cancel"})
+    with accepted(f"The cancel of job {job_id} was accepted and continues."):
+        state = wait_until_ended(client, job_id) if wait else status_of(client, job_id)
+    call.answer({"jobid": job_id, "status": state}, f"{job_id} is {state}.")
     if wait and state != "CANCELED":
         raise CliError(f"The job ended as {state} before it could be cancelled.")
 
 
-def stop(
-    job: JobArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Return once the job has ended.")] = False,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
-) -> None:
+def stop(job: JobArgument, call: Call, wait: WaitOption = False) -> None:
     """Stop a job after the batch in flight, with a complete checkpoint."""
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job, "change")
-        answer, _ = client.request("POST", f"/jobs/{job_id}/stop", body={})
-        trigger_id = str(answer["request-id"])
-        if not wait:
-            if as_json:
-                print_json({"jobid": job_id, "request-id": trigger_id})
-            else:
-                say(f"{job_id} stops after its batch in flight.")
-            return
-        with accepted(f"The stop of job {job_id} was accepted and continues."):
-            location = wait_until_stopped(client, job_id, trigger_id)
-            state = wait_until_ended(client, job_id)
-    if as_json:
-        print_json({"jobid": job_id, "request-id": trigger_id, "status": state, "location": location})
-    else:
-        say(f"{job_id} is {state}; checkpoint: {location}")
+    client, job_id = call.client, call.client.find_job(job, "change")
+    trigger_id = str(client.request("POST", f"/jobs/{job_id}/stop", body={})[0]["request-id"])
+    told = {"jobid": job_id, "request-id": trigger_id}
+    if not wait:
+        call.answer(told, f"{job_id} stops after its batch in flight.")
+        return
+    with accepted(f"The stop of job {job_id} was accepted and continues."):
+        location = wait_until_stopped(client, job_id, trigger_id)
+        state = wait_until_ended(client, job_id)
+    told |= {"status": state, "location": location}
+    call.answer(told, f"{job_id} is {state}; checkpoint: {location}")
     if state != "FINISHED":
         raise CliError(f"The job ended as {state}, not FINISHED.")
 
@@ -332,14 +295,8 @@ def wait_until_ended(client: Client, job_id: str) -> str:
     return state
 
 
-def forget(
-    job: JobArgument, as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None
-) -> None:
+def forget(job: JobArgument, call: Call) -> None:
     """Delete a job that has ended, with its history."""
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job, "delete")
-        client.request("DELETE", f"/jobs/{job_id}")
-    if as_json:
-        print_json({"jobid": job_id, "forgotten": True})
-    else:
-        say(f"{job_id} is forgotten.")
+    job_id = call.client.find_job(job, "delete")
+    call.client.request("DELETE", f"/jobs/{job_id}")
+    call.answer({"jobid": job_id, "forgotten": True}, f"{job_id} is forgotten.")

@@ -13,11 +13,11 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, Refused
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.options import Call, JobArgument
 from app.cli.output import (
+    Columns,
     format_bytes,
     format_time,
-    or_dash,
     print_json,
     say,
     say_wrapped,
@@ -52,21 +52,27 @@ class Part:
     text: str
 
 
-def attempts(
-    job: JobArgument, as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None
-) -> None:
+def attempts(job: JobArgument, call: Call) -> None:
     """List the attempts of a job, newest first: when each ran, how it ended, and how long its log is."""
-    with Client(server, token_file) as client:
-        found = _attempts(client, client.find_job(job))
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        say("No attempts yet.")
-        return
+    found = _attempts(call.client, call.client.find_job(job))
+    call.answer(found, _show_attempts if found else "No attempts yet.")
+
+
+def _show_attempts(found: list[dict[str, Any]]) -> None:
     begun = when_header("started", [each["startTimestampInMillis"] for each in found])
-    headers = ["attempt", begun, "ended", "how", "driver", "host", "Spark", "log"]
-    show_table(headers, [_row(each) for each in found], right=["attempt", "driver", "log"])
+    columns: Columns = {
+        ">attempt": lambda each: each["attempt"],
+        begun: lambda each: format_time(each["startTimestampInMillis"]),
+        "ended": lambda each: format_time(each["endTimestampInMillis"]),
+        "how": lambda each: "runs" if each["endTimestampInMillis"] is None else each["ending"],
+        ">driver": lambda each: each["driverPid"],
+        "host": lambda each: each["host"],
+        "Spark": lambda each: each["sparkVersion"],
+        ">log": lambda each: (
+            format_bytes(each["log"]["sizeInBytes"]) if each["log"]["available"] else "removed"
+        ),
+    }
+    show_table(columns, found)
     for each in found:
         if each["message"]:
             say_wrapped(f"attempt {each['attempt']}: {each['message']}")
@@ -74,23 +80,9 @@ def attempts(
             say_wrapped(f"attempt {each['attempt']}: Spark's page is at {each['sparkUi']}")
 
 
-def _row(attempt: dict[str, Any]) -> list[str]:
-    running = attempt["endTimestampInMillis"] is None
-    log = attempt["log"]
-    return [
-        str(attempt["attempt"]),
-        format_time(attempt["startTimestampInMillis"]),
-        "-" if running else format_time(attempt["endTimestampInMillis"]),
-        "runs" if running else or_dash(attempt["ending"]),
-        or_dash(attempt["driverPid"]),
-        or_dash(attempt["host"]),
-        or_dash(attempt["sparkVersion"]),
-        format_bytes(log["sizeInBytes"]) if log["available"] else "removed",
-    ]
-
-
 def logs(
     job: JobArgument,
+    call: Call,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue with new lines.")] = False,
     attempt: Annotated[
         int | None,
@@ -101,9 +93,6 @@ def logs(
         typer.Option(min=0, show_default=False, help="The number of an executor, in place of the driver."),
     ] = None,
     output: Annotated[Output, typer.Option(help="Which output of the executor.")] = Output.STDERR,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Print what the driver of a job logged, or an executor of its newest attempt. With -f until the job ends, or the
     attempt if one is named."""
@@ -111,15 +100,14 @@ def logs(
         raise CliError("Logs of executors cannot be followed: leave out --follow.")
     if executor is None and output is Output.STDOUT:
         raise CliError("--output is for the log of an executor: give --executor too.")
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job)
-        if executor is not None:
-            parts = _of_executor(client, job_id, attempt, {"executor": executor, "output": output.value})
-        else:
-            parts = _followed(client, job_id, attempt) if follow else _once(client, job_id, attempt)
-        with until_interrupted():
-            for part in parts:
-                _show(part, as_json=as_json)
+    client, job_id = call.client, call.client.find_job(job)
+    if executor is not None:
+        parts = _of_executor(client, job_id, attempt, {"executor": executor, "output": output.value})
+    else:
+        parts = _followed(client, job_id, attempt) if follow else _once(client, job_id, attempt)
+    with until_interrupted():
+        for part in parts:
+            _show(part, as_json=call.as_json)
 
 
 def _show(part: Part, *, as_json: bool) -> None:

@@ -1,13 +1,21 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the expansion of those that belong together."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from types import TracebackType
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from app.cli.client import Client
 from app.cli.errors import UsageError
+from app.cli.output import print_json, say
 
 
 def path_of(text: str) -> Path:
@@ -26,6 +34,10 @@ def _one_line(text: str) -> str:
 ReasonOption = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", parser=_one_line, help="Free text, kept in the history."),
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Return once the job has ended.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Print the effect of the change; change nothing.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 ServerOption = Annotated[
@@ -46,3 +58,62 @@ TokenOption = Annotated[
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", show_default=False, help="Its id, the start of its id, or its name.")
 ]
+
+
+@dataclass
+class Call:
+    """What every command has that asks a server: the options that name the server and the form of the answer, and a
+    client of that server while the command runs."""
+
+    as_json: JsonOption = False
+    server: ServerOption = None
+    token_file: TokenOption = None
+
+    def __enter__(self) -> Call:
+        self.client = Client(self.server, self.token_file)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+
+    def answer(self, value: Any, text: str | Callable[[Any], object]) -> None:
+        """Print ``value``: as JSON if that is asked for, else as ``text``, or by ``text``."""
+        if self.as_json:
+            print_json(value)
+        elif isinstance(text, str):
+            say(text)
+        else:
+            text(value)
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` for the command line: a parameter whose type is a dataclass is given as one option for each of its
+    fields, those of `Call` behind all others. A `Call` is entered while the command runs."""
+    parameters: list[inspect.Parameter] = []
+    bundles: dict[str, type] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            parameters.append(parameter)
+            continue
+        bundles[parameter.name] = kind
+        hints = get_type_hints(kind, include_extras=True)
+        for each in fields(kind):
+            usual = each.default_factory() if callable(each.default_factory) else each.default
+            parameters.append(parameter.replace(name=each.name, default=usual, annotation=hints[each.name]))
+
+    parameters.sort(key=lambda each: each.name in Call.__dataclass_fields__)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        with contextlib.ExitStack() as stack:
+            for name, kind in bundles.items():
+                bundle = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+                given[name] = stack.enter_context(bundle) if isinstance(bundle, Call) else bundle
+            command(**given)
+
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run

@@ -9,13 +9,13 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as RichTable
 
 STATUS_STYLES = {
     "RUNNING": "green",
@@ -71,71 +71,67 @@ def print_json(value: Any, *, compact: bool = False) -> None:
     print(json.dumps(value, indent=None if compact else 2, ensure_ascii=False), flush=True)
 
 
-def show_table(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Sequence[str] = (),
-    wrap: Sequence[str] = (),
-) -> None:
-    """Print a table; ``right`` names the columns that are aligned to the right, ``wrap`` those that may be
-    broken into lines on a terminal.
-    """
-    lines = plain_table(headers, rows, right=right)
-    # What may be broken needs some room. Where even that is lacking the terminal breaks the lines, and nothing is cut.
-    foldable = sum(max(0, len_of_widest(headers, rows, header) - 8) for header in wrap)
-    if is_terminal() and max(len(line) for line in lines) - foldable <= shutil.get_terminal_size().columns:
-        Console().print(rich_table(headers, rows, right=right, wrap=wrap))
-        return
-    for line in lines:
-        say(line)
+Columns = Mapping[str, Callable[[Any], object]]
+"""Header -> the cell of a record. A header behind > is aligned to the right; what is under one behind ~ may be broken
+into lines on a terminal. A cell of nothing is shown as `-`."""
 
 
-def len_of_widest(headers: Sequence[str], rows: Sequence[Sequence[str]], header: str) -> int:
-    column = headers.index(header)
-    return max(len(line[column]) for line in (headers, *rows))
+class Table:
+    """``records`` as lines of cells under ``columns``."""
 
+    def __init__(self, columns: Columns, records: Iterable[Any]) -> None:
+        self._marks = [header[0] if header[0] in ">~" else "" for header in columns]
+        headers = [header.removeprefix(mark) for header, mark in zip(columns, self._marks, strict=True)]
+        self.rows = [[or_dash(cell(each)) for cell in columns.values()] for each in records]
+        self._lines = [headers, *self.rows]
+        self._widths = [max(map(len, column)) for column in zip(*self._lines, strict=True)]
 
-def rich_table(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Sequence[str] = (),
-    wrap: Sequence[str] = (),
-) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for header in headers:
-        table.add_column(
-            header,
-            justify="right" if header in right else "left",
-            overflow="fold",
-            no_wrap=bool(wrap) and header not in wrap,
+    def show(self) -> None:
+        """Print it: on a terminal with colours, if it fits."""
+        lines = self.plain()
+        # What may be broken needs some room. Where even that is lacking the terminal breaks the lines, and nothing is
+        # cut.
+        foldable = sum(
+            max(0, width - 8) for width, mark in zip(self._widths, self._marks, strict=True) if mark == "~"
         )
-    for row in rows:
-        table.add_row(*(styled(cell) for cell in row))
-    return table
+        if is_terminal() and max(map(len, lines)) - foldable <= shutil.get_terminal_size().columns:
+            Console().print(self.rich())
+            return
+        for line in lines:
+            say(line)
+
+    def plain(self) -> list[str]:
+        """Lines with columns padded to their widest cell, two spaces apart, nothing cut."""
+        return [
+            "  ".join(
+                cell.rjust(width) if mark == ">" else cell.ljust(width)
+                for cell, width, mark in zip(cells, self._widths, self._marks, strict=True)
+            ).rstrip()
+            for cells in self._lines
+        ]
+
+    def rich(self) -> RichTable:
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+        for header, mark in zip(self._lines[0], self._marks, strict=True):
+            table.add_column(
+                header,
+                justify="right" if mark == ">" else "left",
+                overflow="fold",
+                no_wrap="~" in self._marks and mark != "~",
+            )
+        for row in self.rows:
+            table.add_row(*map(styled, row))
+        return table
+
+
+def show_table(columns: Columns, records: Iterable[Any]) -> None:
+    Table(columns, records).show()
 
 
 def styled(cell: str) -> str:
     """A cell as rich markup: statuses in their colour, everything else as it is."""
     style = STATUS_STYLES.get(cell)
     return f"[{style}]{cell}[/{style}]" if style else escape(printable(cell))
-
-
-def plain_table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
-) -> list[str]:
-    """Lines with columns padded to their widest cell, two spaces apart, nothing cut."""
-    widths = [max(len(line[i]) for line in [headers, *rows]) for i in range(len(headers))]
-
-    def format_line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if header in right else cell.ljust(width)
-            for header, cell, width in zip(headers, cells, widths, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
-    return [format_line(headers), *(format_line(row) for row in rows)]
 
 
 def format_time(epoch_ms: int | None) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 
 from app.cli.client import Client
 from app.cli.errors import UsageError
-from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
-from app.cli.output import format_moment, or_dash, print_json, say, say_changed, show_table
+from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption
+from app.cli.output import Columns, format_moment, say, say_changed, show_table
 from app.cli.require import show_dry_run
 
 _NONE: Final = "none"
@@ -23,6 +24,7 @@ Limits = dict[str, int | None]
 
 def policy(
     job: JobArgument,
+    call: Call,
     limits: Annotated[
         list[str] | None,
         typer.Argument(
@@ -41,49 +43,40 @@ def policy(
         ),
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove every floor and ceiling first.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the effect of the change; change nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     history: Annotated[
         bool, typer.Option("--history", help="Show the policies before, who set them and why.")
     ] = False,
     reason: ReasonOption = None,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Show the floor and ceiling of the vertices of a job, or change those that are given."""
     wanted, wanted_everywhere = _parsed(limits or [], everywhere)
     changes = bool(wanted or wanted_everywhere or clear)
     _check_options(changes=changes, dry_run=dry_run, history=history, reason=reason)
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job, "change" if changes and not dry_run else "look")
-        path = f"/jobs/{job_id}/scaling-policy"
-        if history:
-            _show_history(client, job_id, client.get(f"{path}/history", {"limit": _HISTORY_MAX}), as_json)
-            return
+    client, job_id = call.client, call.client.find_job(job, "change" if changes and not dry_run else "look")
+    path = f"/jobs/{job_id}/scaling-policy"
 
-        def changed(current: dict[str, Any]) -> dict[str, Any]:
-            base = {"allVertices": {}, "vertices": {}} if clear else current
-            return merged(client, job_id, base, wanted, wanted_everywhere)
+    def changed(current: dict[str, Any]) -> dict[str, Any]:
+        base = {"allVertices": {}, "vertices": {}} if clear else current
+        return merged(client, job_id, base, wanted, wanted_everywhere)
 
-        if dry_run:
-            body = changed(client.get(path))
-            answer, _ = client.request("PUT", path, params={"dryRun": "true"}, body=body)
-            show_dry_run(client, job_id, answer, as_json)
-            return
-        was_change, version = client.declare(path, changed, reason=reason) if changes else (False, None)
-        if as_json:
-            told = {"changed": was_change, "version": version} if changes else {}
-            print_json({"jobid": job_id, **told, **client.get(path)})
-            return
+    if history:
+        found = client.get(f"{path}/history", {"limit": _HISTORY_MAX})
+        call.answer(found, partial(_show_history, client, job_id))
+    elif dry_run:
+        body = changed(client.get(path))
+        answer, _ = client.request("PUT", path, params={"dryRun": "true"}, body=body)
+        show_dry_run(call, job_id, answer)
+    else:
+        told: dict[str, Any] = {}
         if changes:
-            say(
-                f"Accepted as version {version}."
-                if was_change
-                else "They are these already; nothing changed."
-            )
-        _show(client, job_id)
+            was_change, version = client.declare(path, changed, reason=reason)
+            told = {"changed": was_change, "version": version}
+            if not call.as_json:
+                unchanged = "They are these already; nothing changed."
+                say(f"Accepted as version {version}." if was_change else unchanged)
+        limits_now = client.get(path)
+        call.answer({"jobid": job_id, **told, **limits_now}, partial(_show, client, job_id))
 
 
 def _check_options(*, changes: bool, dry_run: bool, history: bool, reason: str | None) -> None:
@@ -138,49 +131,39 @@ def merged(
     return {"allVertices": {**current["allVertices"], **everywhere}, "vertices": vertices}
 
 
-def _show(client: Client, job_id: str) -> None:
+def _show(client: Client, job_id: str, limits: dict[str, Any]) -> None:
     """Per vertex: the bounds that were declared, the limits, what counts, and what is in force."""
-    limits = client.get(f"/jobs/{job_id}/scaling-policy")
     explained = client.get(f"/jobs/{job_id}/explanation")
-    rows = []
-    for vertex_id, vertex in explained["vertices"].items():
-        own = {**limits["allVertices"], **_given(limits["vertices"].get(vertex_id, {}))}
-        rows.append(
-            [
-                vertex["name"],
-                f"{vertex['lowerBound']} to {vertex['upperBound']}",
-                or_dash(own.get("floor")),
-                or_dash(own.get("ceiling")),
-                f"{vertex['effectiveLowerBound']} to {vertex['effectiveUpperBound']}",
-                or_dash(vertex["inForce"]),
-            ]
-        )
-    headers = ["vertex", "declared", "floor", "ceiling", "counts", "in force"]
-    show_table(headers, rows, right=headers[1:])
-    told = explained["scalingPolicy"]
-    say_changed(told)
+
+    def limit(vertex_id: str, name: str) -> object:
+        return {**limits["allVertices"], **_given(limits["vertices"].get(vertex_id, {}))}.get(name)
+
+    columns: Columns = {
+        "vertex": lambda each: each[1]["name"],
+        ">declared": lambda each: f"{each[1]['lowerBound']} to {each[1]['upperBound']}",
+        ">floor": lambda each: limit(each[0], "floor"),
+        ">ceiling": lambda each: limit(each[0], "ceiling"),
+        ">counts": lambda each: f"{each[1]['effectiveLowerBound']} to {each[1]['effectiveUpperBound']}",
+        ">in force": lambda each: each[1]["inForce"],
+    }
+    show_table(columns, explained["vertices"].items())
+    say_changed(explained["scalingPolicy"])
 
 
 def _given(limits: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def _show_history(client: Client, job_id: str, versions: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json(versions)
-        return
+def _show_history(client: Client, job_id: str, versions: list[dict[str, Any]]) -> None:
     names = {vertex["id"]: vertex["name"] for vertex in client.get(f"/jobs/{job_id}")["vertices"]}
-    rows = [
-        [
-            str(one["version"]),
-            format_moment(one["changedTimestampInMillis"]),
-            or_dash(one["requestedBy"]),
-            _in_words(one, names),
-            or_dash(one["reason"]),
-        ]
-        for one in versions
-    ]
-    show_table(["version", "set", "by", "floor:ceiling", "reason"], rows, right=["version"])
+    columns: Columns = {
+        ">version": lambda one: one["version"],
+        "set": lambda one: format_moment(one["changedTimestampInMillis"]),
+        "by": lambda one: one["requestedBy"],
+        "floor:ceiling": lambda one: _in_words(one, names),
+        "reason": lambda one: one["reason"],
+    }
+    show_table(columns, versions)
 
 
 def _in_words(version: dict[str, Any], names: dict[str, str]) -> str:

@@ -32,6 +32,7 @@ from app.cli import (
     watch,
 )
 from app.cli.errors import EXIT_REFUSED, CliError
+from app.cli.options import expanded
 from app.cli.output import warn
 
 EXIT_INTERRUPTED = 130
@@ -80,7 +81,7 @@ for _name, _function, _summary in (
     ("doctor", doctor.doctor, "Check that this machine can run a server."),
     ("version", doctor.version, "Print the versions."),
 ):
-    program.command(_name, short_help=_summary)(_function)
+    program.command(_name, short_help=_summary)(expanded(_function))
 program.add_typer(
     cluster.cluster, name="cluster", short_help="A Spark cluster on this host, for development."
 )

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
-import inspect
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
@@ -41,7 +38,7 @@ def _said(name: str, metavar: str, said: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """What is said of a program beside its file. Each field is a parameter of a command `with_program_options`."""
+    """What is said of a program beside its file. Each field is an option of a command (`expanded`)."""
 
     args: Annotated[
         list[str],
@@ -117,7 +114,10 @@ class ProgramOptions:
         Raises:
             UsageError: something is said that a graph says in its document.
         """
-        told = {name: info for name, (_, info) in _fields().items() if isinstance(info, OptionInfo)}
+        hints = get_type_hints(ProgramOptions, include_extras=True)
+        told = {
+            name: info for name, hint in hints.items() if isinstance(info := hint.__metadata__[0], OptionInfo)
+        }
         errors = [
             f"{info.default} is for programs (*.py): a graph says it in its document."
             for name, info in told.items()
@@ -127,35 +127,6 @@ class ProgramOptions:
             errors.append(f"{self.args[0]!r} is one argument too many: only programs (*.py) have arguments.")
         if errors:
             raise UsageError(*errors)
-
-
-@functools.cache
-def _fields() -> dict[str, tuple[Any, Any]]:
-    """The fields of `ProgramOptions`: their types, and what the command line makes of them."""
-    hints = get_type_hints(ProgramOptions, include_extras=True)
-    return {name: (hint, hint.__metadata__[0]) for name, hint in hints.items()}
-
-
-def with_program_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``command``, whose parameter ``options`` is given as the options of a program, one by one."""
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        options = ProgramOptions(**{name: given.pop(name) for name in _fields()})
-        command(**given, options=options)
-
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if parameter.name != "options":
-            parameters.append(parameter)
-            continue
-        for each in dataclasses.fields(ProgramOptions):
-            usual = [] if each.default is dataclasses.MISSING else each.default
-            kind = _fields()[each.name][0]
-            parameters.append(parameter.replace(name=each.name, default=usual, annotation=kind))
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
 
 
 @dataclass(frozen=True, slots=True)

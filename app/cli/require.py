@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -14,8 +15,8 @@ from app.cli.client import Client
 from app.cli.errors import CliError, TakenBack, UsageError
 from app.cli.held import Held, undoes
 from app.cli.jobs import accepted, status_of
-from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
-from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
+from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption
+from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, history, sentence_of
 from app.cli.streams import JobChanges
 from app.cli.waiting import ClusterWatch
@@ -69,6 +70,7 @@ def require(
             help="delays=1:4; either number may be left out to keep it, -1 is the default.",
         ),
     ],
+    call: Call,
     state_partitions: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,53 +81,48 @@ def require(
             "More are made without this where an upper bound asks for them.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the effect of the change; change nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try bounds again that were taken back.")] = False,
     reason: ReasonOption = None,
     deadline: DeadlineOption = None,
     on_timeout: OnTimeoutOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return once the rescale has ended.")] = False,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Change the bounds of the vertices named; the others keep theirs."""
     wanted = parse_bounds(bounds)
     partitions = parse_partitions(state_partitions or [])
     headers = deadline_headers(deadline, on_timeout)
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job, "change")
-        if dry_run:
-            asked = ask_dry_run(client, job_id, wanted, partitions, retry=retry, headers=headers)
-            show_dry_run(client, job_id, asked, as_json)
-            return
-        before = newest_record(client, job_id)
-        changed, version = declare(client, job_id, wanted, reason, partitions, retry=retry, headers=headers)
-        record, back, short, began = None, None, [], time.monotonic()
-        if wait and changed:
-            with accepted(f"The bounds were accepted as version {version}, and stay so."):
-                held = Held(client, job_id, version) if headers else None
-                record = wait_for_rescale(client, job_id, before, held)
-                short = missing(client, job_id)
-                back = taken_back(client, job_id, record)
-        waited_ms = int((time.monotonic() - began) * 1000)
-    if as_json:
-        print_json(
-            {"jobid": job_id, "changed": changed, "version": version, "rescale": record, "missing": short}
-        )
-    elif not changed:
-        say(f"The bounds are these already (version {version}); nothing changed.")
+    client, job_id = call.client, call.client.find_job(job, "change")
+    if dry_run:
+        asked = ask_dry_run(client, job_id, wanted, partitions, retry=retry, headers=headers)
+        show_dry_run(call, job_id, asked)
+        return
+    before = newest_record(client, job_id)
+    changed, version = declare(client, job_id, wanted, reason, partitions, retry=retry, headers=headers)
+    record, back, short, began = None, None, [], time.monotonic()
+    if wait and changed:
+        with accepted(f"The bounds were accepted as version {version}, and stay so."):
+            held = Held(client, job_id, version) if headers else None
+            record = wait_for_rescale(client, job_id, before, held)
+            short = missing(client, job_id)
+            back = taken_back(client, job_id, record)
+    waited_ms = int((time.monotonic() - began) * 1000)
+    told = {"jobid": job_id, "changed": changed, "version": version, "rescale": record, "missing": short}
+    if not changed:
+        call.answer(told, f"The bounds are these already (version {version}); nothing changed.")
     elif record is None:
-        say(f"Accepted as version {version}." + (" No rescale followed from it." if wait else ""))
+        call.answer(told, f"Accepted as version {version}." + " No rescale followed from it." * wait)
     else:
-        say_wrapped(f"Version {version}: {sentence_of(record)}.")
-        if waited_ms > (duration_ms(record) or 0) + _WORTH_TELLING_MS:
-            say_wrapped(f"From the request on it took {format_ms(waited_ms)}.")
+        call.answer(told, partial(_show_outcome, record, waited_ms))
     for sentence in short:
         warn(sentence)
     _refuse_end(job, bounds, record, back)
+
+
+def _show_outcome(record: dict[str, Any], waited_ms: int, told: dict[str, Any]) -> None:
+    say_wrapped(f"Version {told['version']}: {sentence_of(record)}.")
+    if waited_ms > (duration_ms(record) or 0) + _WORTH_TELLING_MS:
+        say_wrapped(f"From the request on it took {format_ms(waited_ms)}.")
 
 
 def _refuse_end(
@@ -373,24 +370,21 @@ def missing(client: Client, job_id: str) -> list[str]:
     return sentences
 
 
-def show_dry_run(client: Client, job_id: str, answer: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-    elif not answer.get("refused"):
-        _print_dry_run(client, job_id, answer)
-    if answer.get("refused"):
-        raise CliError(*[str(sentence) for sentence in answer["refused"]])
+def show_dry_run(call: Call, job_id: str, answer: dict[str, Any]) -> None:
+    refused = answer.get("refused") or ()
+    if call.as_json or not refused:
+        call.answer(answer, partial(_print_dry_run, call.client, job_id))
+    if refused:
+        raise CliError(*map(str, refused))
 
 
 def _print_dry_run(client: Client, job_id: str, answer: dict[str, Any]) -> None:
-    names = {vertex["id"]: vertex["name"] for vertex in client.get(f"/jobs/{job_id}")["vertices"]}
-    current = answer.get("currentParallelism") or {}
-    decided = answer.get("parallelism") or {}
-    rows = [
-        [name, or_dash(current.get(vertex_id)), or_dash(decided.get(vertex_id))]
-        for vertex_id, name in names.items()
-    ]
-    show_table(["vertex", "now", "then"], rows, right=["now", "then"])
+    columns: Columns = {
+        "vertex": lambda vertex: vertex["name"],
+        ">now": lambda vertex: (answer.get("currentParallelism") or {}).get(vertex["id"]),
+        ">then": lambda vertex: (answer.get("parallelism") or {}).get(vertex["id"]),
+    }
+    show_table(columns, client.get(f"/jobs/{job_id}")["vertices"])
     say(f"slots: {or_dash(answer.get('slotsBefore'))} now, {or_dash(answer.get('slotsAfter'))} then")
     say(f"rung: {answer.get('rung') or 'none'}")
     for sentence in answer.get("explanation") or []:

@@ -14,17 +14,17 @@ from rich.text import Text
 
 from app.cli.client import Client, new_key
 from app.cli.errors import CliError, UsageError
-from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
+from app.cli.options import Call, JobArgument, ReasonOption
 from app.cli.output import (
     STATUS_STYLES,
+    Columns,
+    Table,
     format_moment,
     format_ms,
     format_number,
     format_time,
     is_terminal,
     or_dash,
-    plain_table,
-    print_json,
     printable,
     say,
     say_wrapped,
@@ -33,11 +33,8 @@ from app.cli.output import (
 )
 from app.model.rescale import TerminalState, TriggerCause
 
-COLUMNS = ["cause", "outcome", "rung", "took", "gap", "parallelism", "remarks"]
-"""After number and time. The two that can be of any length come last."""
-
-RIGHT = ["#", "took", "gap"]
 _TEXTS = 2
+"""The columns that can be of any length come last."""
 
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
@@ -45,6 +42,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}\Z")
 
 def rescales(
     job: JobArgument,
+    call: Call,
     limit: Annotated[int, typer.Option(min=1, help="At most this many, newest first.")] = 20,
     cause: Annotated[TriggerCause | None, typer.Option(help="Only records of this cause.")] = None,
     state: Annotated[TerminalState | None, typer.Option(help="Only records that ended like this.")] = None,
@@ -52,26 +50,19 @@ def rescales(
         str | None,
         typer.Option("--record", "--uuid", metavar="NUMBER|UUID", help="One record, in full."),
     ] = None,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Show the rescales of a job: cause, who asked, before and after, rung, duration and output gap."""
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job)
-        if record is not None:
-            details = client.get(f"/jobs/{job_id}/rescales/details/{find_record(client, job_id, record)}")
-            print_json(details) if as_json else show_one(details)
-            return
-        records = history(client, job_id, limit=limit, cause=cause, state=state)
-    if as_json:
-        print_json(records)
+    client, job_id = call.client, call.client.find_job(job)
+    if record is not None:
+        uuid = find_record(client, job_id, record)
+        call.answer(client.get(f"/jobs/{job_id}/rescales/details/{uuid}"), show_one)
     else:
-        show_history(records)
+        call.answer(history(client, job_id, limit=limit, cause=cause, state=state), show_history)
 
 
 def cancel_rescale(
     job: JobArgument,
+    call: Call,
     record: Annotated[
         str | None,
         typer.Argument(
@@ -81,21 +72,17 @@ def cancel_rescale(
         ),
     ] = None,
     reason: ReasonOption = None,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Cancel a rescale that waits for slots or for its time: the bounds before it come back."""
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job, "change")
-        uuid = uuid_of_waiting(client, job_id) if record is None else find_record(client, job_id, record)
-        headers = new_key() | ({"X-Slotwise-Reason": reason} if reason else {})
-        _, answer = client.request("DELETE", f"/jobs/{job_id}/rescales/{uuid}", headers=headers)
+    client, job_id = call.client, call.client.find_job(job, "change")
+    uuid = uuid_of_waiting(client, job_id) if record is None else find_record(client, job_id, record)
+    headers = new_key() | ({"X-Slotwise-Reason": reason} if reason else {})
+    _, answer = client.request("DELETE", f"/jobs/{job_id}/rescales/{uuid}", headers=headers)
     version = int(answer["ETag"].strip('"'))
-    if as_json:
-        print_json({"jobid": job_id, "rescaleUuid": uuid, "version": version})
-    else:
-        say(f"Canceled; the bounds before are back, as version {version}.")
+    call.answer(
+        {"jobid": job_id, "rescaleUuid": uuid, "version": version},
+        f"Canceled; the bounds before are back, as version {version}.",
+    )
 
 
 def uuid_of_waiting(client: Client, job_id: str) -> str:
@@ -125,13 +112,14 @@ def show_history(records: list[dict[str, Any]]) -> None:
     elif is_terminal():
         Console().print(history_text(records, shutil.get_terminal_size().columns))
     else:
-        show_table(headers(records), [row(record) for record in records], right=RIGHT)
+        show_table(columns_of(records), records)
 
 
 def history_text(records: list[dict[str, Any]], width: int) -> Text:
     """For each record a line with its facts, in columns if they fit, and under it parallelism and remarks."""
-    rows = [row(record) for record in records]
-    lines = plain_table(headers(records)[:-_TEXTS], [cells[:-_TEXTS] for cells in rows], right=RIGHT)
+    columns = columns_of(records)
+    rows = Table(columns, records).rows
+    lines = Table(dict([*columns.items()][:-_TEXTS]), records).plain()
     narrow = max(len(line) for line in lines) > width
     if narrow:
         lines = ["", *("  ".join(cells[: -_TEXTS - 2]) for cells in rows)]
@@ -153,8 +141,20 @@ def history_text(records: list[dict[str, Any]], width: int) -> Text:
     return text
 
 
-def headers(records: list[dict[str, Any]]) -> list[str]:
-    return ["#", when_header("when", [record["startTimestampInMillis"] for record in records]), *COLUMNS]
+def columns_of(records: list[dict[str, Any]]) -> Columns:
+    return {
+        ">#": lambda record: record.get("number"),
+        when_header("when", [record["startTimestampInMillis"] for record in records]): lambda record: (
+            format_time(record["startTimestampInMillis"])
+        ),
+        "cause": lambda record: record["triggerCause"],
+        "outcome": lambda record: record["terminalState"] or "in progress",
+        "rung": lambda record: record.get("rung"),
+        ">took": lambda record: format_ms(duration_ms(record)),
+        ">gap": lambda record: format_ms(record.get("outputGapInMillis")),
+        "parallelism": before_after,
+        "remarks": remarks,
+    }
 
 
 def find_record(client: Client, job_id: str, text: str) -> str:
@@ -187,21 +187,6 @@ def history(
     if state:
         params["state"] = str(state)
     return list(client.get(f"/jobs/{job_id}/rescales/history", params))
-
-
-def row(record: dict[str, Any]) -> list[str]:
-    """One record as cells under `headers`; `-` where there is nothing (yet)."""
-    return [
-        or_dash(record.get("number")),
-        format_time(record["startTimestampInMillis"]),
-        record["triggerCause"],
-        record["terminalState"] or "in progress",
-        or_dash(record.get("rung")),
-        or_dash(format_ms(duration_ms(record))),
-        or_dash(format_ms(record.get("outputGapInMillis"))),
-        before_after(record),
-        remarks(record),
-    ]
 
 
 def duration_ms(record: dict[str, Any]) -> int | None:
@@ -276,41 +261,30 @@ def show_one(record: dict[str, Any]) -> None:
     for name, cell in cells.items():
         say_wrapped(f"{name + ':':12}{cell}")
     show_vertices(record)
-    spans = record.get("schedulerStates") or []
-    if spans:
+    if spans := record.get("schedulerStates"):
         say()
         show_table(
-            ["scheduler state", "for", "exception"],
-            [
-                [
-                    span["state"],
-                    format_ms(span["durationInMillis"]),
-                    or_dash((span.get("stringifiedException") or "").partition("\n")[0]),
-                ]
-                for span in spans
-            ],
-            right=["for"],
-            wrap=["exception"],
+            {
+                "scheduler state": lambda span: span["state"],
+                ">for": lambda span: format_ms(span["durationInMillis"]),
+                "~exception": lambda span: (span.get("stringifiedException") or "").partition("\n")[0],
+            },
+            spans,
         )
 
 
 def show_vertices(record: dict[str, Any]) -> None:
-    rows = [
-        [
-            vertex["jobVertexName"],
-            or_dash(vertex["preRescaleParallelism"]),
-            or_dash(vertex["postRescaleParallelism"]),
-            or_dash(vertex.get("sufficientParallelism")),
-            or_dash(vertex.get("desiredParallelism")),
-        ]
-        for vertex in (record.get("vertices") or {}).values()
-    ]
-    if rows:
+    if vertices := (record.get("vertices") or {}).values():
         say()
         show_table(
-            ["vertex", "before", "after", "at least", "wanted"],
-            rows,
-            right=["before", "after", "at least", "wanted"],
+            {
+                "vertex": lambda vertex: vertex["jobVertexName"],
+                ">before": lambda vertex: vertex["preRescaleParallelism"],
+                ">after": lambda vertex: vertex["postRescaleParallelism"],
+                ">at least": lambda vertex: vertex.get("sufficientParallelism"),
+                ">wanted": lambda vertex: vertex.get("desiredParallelism"),
+            },
+            vertices,
         )
 
 

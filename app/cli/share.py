@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import Client
 from app.cli.errors import UsageError
-from app.cli.options import JobArgument, JsonOption, ReasonOption, ServerOption, TokenOption
-from app.cli.output import format_moment, or_dash, print_json, say, say_changed, say_wrapped, show_table
+from app.cli.options import Call, JobArgument, ReasonOption
+from app.cli.output import format_moment, say, say_changed, say_wrapped, show_table
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 
 NO_CAP = "none"
@@ -19,6 +18,7 @@ _FIELDS = ("weight", "priority", "cap")
 
 def share(
     job: JobArgument,
+    call: Call,
     weight: Annotated[
         int | None,
         typer.Option(
@@ -42,30 +42,23 @@ def share(
         ),
     ] = None,
     reason: ReasonOption = None,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Show the slot share of a job, or change the numbers that are given."""
     wanted = _wanted(weight, priority, cap)
     if reason is not None and not wanted:
         raise UsageError("--reason goes with a change: give --weight, --priority or --cap.")
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job, "change" if wanted else "look")
-        changed = False
-        if wanted:
-            path = f"/jobs/{job_id}/slot-share"
-            changed, _ = client.declare(
-                path, lambda current: {name: current[name] for name in _FIELDS} | wanted, reason=reason
-            )
-        explained = client.get(f"/jobs/{job_id}/explanation")
-    if as_json:
-        told = explained["slotShare"]
-        print_json({"jobid": job_id, "changed": changed, **told} if wanted else {"jobid": job_id, **told})
-        return
-    if wanted and not changed:
+    client, job_id = call.client, call.client.find_job(job, "change" if wanted else "look")
+    changed = False
+    if wanted:
+        path = f"/jobs/{job_id}/slot-share"
+        changed, _ = client.declare(
+            path, lambda current: {name: current[name] for name in _FIELDS} | wanted, reason=reason
+        )
+    explained = client.get(f"/jobs/{job_id}/explanation")
+    if wanted and not changed and not call.as_json:
         say("They are these already; nothing changed.")
-    _show(explained)
+    told = ({"changed": changed} if wanted else {}) | explained["slotShare"]
+    call.answer({"jobid": job_id, **told}, lambda _: _show(explained))
 
 
 def _wanted(weight: int | None, priority: int | None, cap: str | None) -> dict[str, int | None]:
@@ -94,16 +87,15 @@ def _wanted(weight: int | None, priority: int | None, cap: str | None) -> dict[s
 
 def _show(explained: dict[str, Any]) -> None:
     told = explained["slotShare"]
-    cells = [
-        str(told["weight"]),
-        str(told["priority"]),
-        or_dash(told["cap"]),
-        str(explained["slots"]["held"]),
-        or_dash(told["share"]),
-        or_dash(told["why"]),
-    ]
-    headers = ["weight", "priority", "cap", "held", "share", "why"]
-    show_table(headers, [cells], right=headers[:5])
+    columns = {
+        ">weight": lambda each: each["weight"],
+        ">priority": lambda each: each["priority"],
+        ">cap": lambda each: each["cap"],
+        ">held": lambda _: explained["slots"]["held"],
+        ">share": lambda each: each["share"],
+        "why": lambda each: each["why"],
+    }
+    show_table(columns, [told])
     say_changed(told)
     if told["dueTimestampInMillis"] is not None:
         say_wrapped(

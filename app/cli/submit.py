@@ -14,8 +14,8 @@ from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.cli.client import Client
 from app.cli.errors import CliError, UsageError
 from app.cli.jobs import accepted, ended_as
-from app.cli.options import JsonOption, ServerOption, TokenOption
-from app.cli.output import print_json, say, show_table
+from app.cli.options import Call
+from app.cli.output import Columns, show_table
 from app.cli.programs import (
     ProgramOptions,
     Submitted,
@@ -24,7 +24,6 @@ from app.cli.programs import (
     post,
     read_files,
     read_program_file,
-    with_program_options,
 )
 from app.cli.versions import ReplaceOption, replace_job
 from app.cli.waiting import not_under_way, wait_until_under_way
@@ -41,10 +40,10 @@ JobFileArgument = Annotated[
 ]
 
 
-@with_program_options
 def submit(
     file: JobFileArgument,
     options: ProgramOptions,
+    call: Call,
     replace: ReplaceOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once the job has processed something, or has ended.")
@@ -55,9 +54,6 @@ def submit(
             min=1, metavar="SECONDS", show_default=False, help="With --wait: give up waiting, with status 4."
         ),
     ] = None,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Submit a job: a job graph, whose relative paths and artifacts are looked up beside its file, or a PySpark program
     as it is, which is planned first (see slotwise plan)."""
@@ -69,63 +65,34 @@ def submit(
         )
     submitted = read_submitted(file, options)
     if replace is not None:
-        replace_job(
-            replace, submitted, Client(server, token_file), wait=wait, timeout_s=timeout, as_json=as_json
-        )
+        replace_job(replace, submitted, call, wait=wait, timeout_s=timeout)
         return
     problem: CliError | None = None
-    with Client(server, token_file) as client:
-        with planning(submitted):
-            job_id = str(post(client, submitted)["jobid"])
-        state = "accepted"
-        if wait:
-            with accepted(f"The job {job_id} was submitted, and continues."):
-                details = wait_until_under_way(client, job_id, timeout)
-            state = details["state"]
-            if state in TERMINAL_STATUSES:
-                problem = ended_as(client, job_id, state) if state != "FINISHED" else None
-            elif not details["underWay"] and timeout is not None:
-                problem = not_under_way(details, timeout)
-    if as_json:
-        print_json({"jobid": job_id, "jobUrl": f"/jobs/{job_id}", "state": state})
-    elif problem is None:
-        say(f"{job_id} is {state}." if wait else job_id)
+    with planning(submitted):
+        job_id = str(post(call.client, submitted)["jobid"])
+    state = "accepted"
+    if wait:
+        with accepted(f"The job {job_id} was submitted, and continues."):
+            details = wait_until_under_way(call.client, job_id, timeout)
+        state = details["state"]
+        if state in TERMINAL_STATUSES:
+            problem = ended_as(call.client, job_id, state) if state != "FINISHED" else None
+        elif not details["underWay"] and timeout is not None:
+            problem = not_under_way(details, timeout)
+    if call.as_json or problem is None:
+        told = {"jobid": job_id, "jobUrl": f"/jobs/{job_id}", "state": state}
+        call.answer(told, f"{job_id} is {state}." if wait else job_id)
     if problem is not None:
         raise problem
 
 
-@with_program_options
-def plan(
-    file: JobFileArgument,
-    options: ProgramOptions,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
-) -> None:
+def plan(file: JobFileArgument, options: ProgramOptions, call: Call) -> None:
     """Show the vertices that a job would have, with their bounds. The server runs a program up to where it waits for
     its queries, and starts none of them; nothing is submitted."""
     submitted = read_submitted(file, options)
-    with Client(server, token_file) as client, planning(submitted):
-        graph = post(client, submitted, dry_run=True)
-    if as_json:
-        print_json(graph)
-        return
-    show_table(
-        ("vertex", "what", "inputs", "bounds", "state partitions"),
-        [_row(vertex) for vertex in graph["vertices"]],
-        right=("bounds", "state partitions"),
-        wrap=("inputs",),
-    )
-
-
-def _row(vertex: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        vertex["name"],
-        what_it_is(vertex),
-        ", ".join(each["vertex"] for each in vertex.get("inputs", ())) or "-",
-        f"{vertex['lowerBound']}:{vertex['parallelism']}",
-        str(vertex["maxParallelism"]) if vertex["stateful"] else "-",
-    )
+    with planning(submitted):
+        graph = post(call.client, submitted, dry_run=True)
+    call.answer(graph, lambda _: show_table(_COLUMNS, graph["vertices"]))
 
 
 def what_it_is(vertex: Mapping[str, Any]) -> str:
@@ -137,6 +104,15 @@ def what_it_is(vertex: Mapping[str, Any]) -> str:
         if end in vertex:
             return f"{end} {vertex[end]['format']}"
     return "SQL" if "sql" in vertex else f"Python {vertex['python']}"
+
+
+_COLUMNS: Columns = {
+    "vertex": lambda vertex: vertex["name"],
+    "what": what_it_is,
+    "~inputs": lambda vertex: ", ".join(each["vertex"] for each in vertex.get("inputs", ())),
+    ">bounds": lambda vertex: f"{vertex['lowerBound']}:{vertex['parallelism']}",
+    ">state partitions": lambda vertex: vertex["maxParallelism"] if vertex["stateful"] else None,
+}
 
 
 def read_submitted(path: Path, options: ProgramOptions) -> Submitted:

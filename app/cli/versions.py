@@ -10,7 +10,8 @@ import typer
 from app.cli.client import Client, Json
 from app.cli.errors import CliError
 from app.cli.jobs import accepted, ended_as
-from app.cli.output import print_json, say, warn
+from app.cli.options import Call
+from app.cli.output import warn
 from app.cli.programs import Submitted, planning, send_to
 from app.cli.streams import JobChanges
 from app.cli.waiting import EXIT_TIMEOUT
@@ -35,29 +36,27 @@ class NotInForce(CliError):
     exit_code = EXIT_TIMEOUT
 
 
-def replace_job(
-    job: str, submitted: Submitted, client: Client, *, wait: bool, timeout_s: float | None, as_json: bool
-) -> None:
+def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeout_s: float | None) -> None:
     """Replace ``job``, and with ``wait`` wait until the new version has proven itself.
 
     Raises:
         CliError: it was taken back, or the job ended.
     """
     problem: CliError | None = None
-    with client:
-        job_id = client.find_job(job, "change")
-        with planning(submitted):
-            number = int(send_to(client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
-        outcome = "STARTING"
-        if wait:
-            with accepted(f"Version {number} of the job {job_id} was accepted, and continues."):
-                version, problem = _outcome(client, job_id, number, timeout_s)
-                outcome = version["outcome"]
-    if as_json:
-        print_json({"jobid": job_id, "version": number, "outcome": outcome})
-    elif problem is None:
+    job_id = call.client.find_job(job, "change")
+    with planning(submitted):
+        number = int(send_to(call.client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
+    outcome = "STARTING"
+    if wait:
+        with accepted(f"Version {number} of the job {job_id} was accepted, and continues."):
+            version, problem = _outcome(call.client, job_id, number, timeout_s)
+            outcome = version["outcome"]
+    if call.as_json or problem is None:
         told = {"IN_FORCE": "is in force", "REPLACED": "was in force, and is replaced"}
-        say(f"Version {number} of {job_id} {told.get(outcome, 'is being started')}.")
+        call.answer(
+            {"jobid": job_id, "version": number, "outcome": outcome},
+            f"Version {number} of {job_id} {told.get(outcome, 'is being started')}.",
+        )
     if problem is not None:
         raise problem
 

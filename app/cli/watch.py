@@ -13,17 +13,17 @@ from rich.text import Text
 from app.cli import rescales
 from app.cli.client import Client
 from app.cli.errors import CliError
-from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.options import Call, JobArgument
 from app.cli.output import (
     STATUS_STYLES,
+    Columns,
+    Table,
     format_bytes,
     format_ms,
     format_number,
     format_percent,
     is_terminal,
-    or_dash,
     print_json,
-    rich_table,
     say,
     until_interrupted,
     warn,
@@ -31,25 +31,36 @@ from app.cli.output import (
 from app.cli.snapshot import Look, look
 from app.cli.streams import JobChanges, is_away
 
-VERTEX_HEADERS = ["vertex", "lower", "upper", "parallelism", "tasks", "records in/s", "out/s", "busy"]
-VERTEX_RIGHT = VERTEX_HEADERS[1:]
-BATCH_HEADERS = [
-    "vertex",
-    "lower",
-    "upper",
-    "parallelism",
-    "state",
-    "done",
-    "time",
-    "rest",
-    "read",
-    "written",
-]
-BATCH_RIGHT = ["lower", "upper", "parallelism", "done", "time", "rest", "read", "written"]
+_VERTEX: Columns = {
+    "~vertex": lambda vertex: vertex.name,
+    ">lower": lambda vertex: format_number(vertex.lower),
+    ">upper": lambda vertex: format_number(vertex.upper),
+    ">parallelism": lambda vertex: format_number(vertex.parallelism),
+}
+_STREAMING: Columns = {
+    **_VERTEX,
+    ">tasks": lambda vertex: format_number(vertex.tasks),
+    ">records in/s": lambda vertex: format_number(vertex.records_in_per_second),
+    ">out/s": lambda vertex: format_number(vertex.records_out_per_second),
+    ">busy": lambda vertex: None if vertex.busy_per_mille is None else f"{vertex.busy_per_mille / 10:.0f} %",
+}
+# The state of the region of each vertex, how far that is, how long it has run and may still run, and what it read and
+# left for others.
+_BATCH: Columns = {
+    **_VERTEX,
+    "state": lambda vertex: vertex.state,
+    ">done": lambda vertex: format_percent(vertex.percent),
+    ">time": lambda vertex: format_ms(vertex.duration_ms),
+    # Nothing rests of what is finished.
+    ">rest": lambda vertex: format_ms(vertex.rest_ms or None),
+    ">read": lambda vertex: format_bytes(vertex.read_bytes),
+    ">written": lambda vertex: format_bytes(vertex.written_bytes),
+}
 
 
 def watch(
     job: JobArgument,
+    call: Call,
     interval: Annotated[
         float,
         typer.Option(
@@ -58,18 +69,14 @@ def watch(
             help="Seconds between two looks at rates and backlog; what happens is shown at once.",
         ),
     ] = 2.0,
-    as_json: JsonOption = False,
-    server: ServerOption = None,
-    token_file: TokenOption = None,
 ) -> None:
     """Watch a job until it ends: bounds, parallelism and tasks per vertex, rates, backlog, rescales."""
-    with Client(server, token_file) as client:
-        job_id = client.find_job(job)
-        with until_interrupted(), JobChanges(client, job_id, poll_s=interval) as changes:
-            if as_json or not is_terminal():
-                _watch_lines(client, job_id, changes, interval, as_json=as_json)
-            else:
-                _watch_live(client, job_id, changes, interval)
+    client, job_id = call.client, call.client.find_job(job)
+    with until_interrupted(), JobChanges(client, job_id, poll_s=interval) as changes:
+        if call.as_json or not is_terminal():
+            _watch_lines(client, job_id, changes, interval, as_json=call.as_json)
+        else:
+            _watch_live(client, job_id, changes, interval)
 
 
 def _watch_live(client: Client, job_id: str, changes: JobChanges, interval_s: float) -> None:
@@ -154,7 +161,7 @@ def render(seen: Look) -> RenderableType:
     parts: list[RenderableType] = [title]
     if line := load_line(seen):
         parts.append(Text(line))
-    parts.append(batch_table(seen) if seen.is_batch else vertex_table(seen))
+    parts.append(Table(_BATCH if seen.is_batch else _STREAMING, seen.vertices).rich())
     parts += [Text(sentence, style="yellow") for sentence in seen.sentences if not seen.ended]
     if seen.rescales and not seen.is_batch:
         width = shutil.get_terminal_size().columns
@@ -173,45 +180,3 @@ def load_line(seen: Look) -> str:
     if seen.batch_ms is not None:
         parts.append(f"last batch {format_ms(seen.batch_ms)}")
     return "  ".join(parts)
-
-
-def batch_table(seen: Look) -> RenderableType:
-    """Each vertex with the state of its region, how far that is, how long it has run and may still run, and what it
-    read and left for others."""
-    rows = [
-        [
-            vertex.name,
-            *(or_dash(format_number(value)) for value in (vertex.lower, vertex.upper, vertex.parallelism)),
-            vertex.state,
-            or_dash(format_percent(vertex.percent)),
-            or_dash(format_ms(vertex.duration_ms)),
-            # Nothing rests of what is finished.
-            or_dash(format_ms(vertex.rest_ms or None)),
-            or_dash(format_bytes(vertex.read_bytes)),
-            or_dash(format_bytes(vertex.written_bytes)),
-        ]
-        for vertex in seen.vertices
-    ]
-    return rich_table(BATCH_HEADERS, rows, right=BATCH_RIGHT, wrap=["vertex"])
-
-
-def vertex_table(seen: Look) -> RenderableType:
-    rows = [
-        [
-            vertex.name,
-            *(
-                or_dash(format_number(value))
-                for value in (
-                    vertex.lower,
-                    vertex.upper,
-                    vertex.parallelism,
-                    vertex.tasks,
-                    vertex.records_in_per_second,
-                    vertex.records_out_per_second,
-                )
-            ),
-            "-" if vertex.busy_per_mille is None else f"{vertex.busy_per_mille / 10:.0f} %",
-        ]
-        for vertex in seen.vertices
-    ]
-    return rich_table(VERTEX_HEADERS, rows, right=VERTEX_RIGHT, wrap=["vertex"])
