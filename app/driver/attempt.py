@@ -148,7 +148,7 @@ class Attempt(BaseAttempt):
             told,
             session=partial(query_session, session, self.spec.spark_conf),
             place=lambda query: self._checkpoint_dir / query.key,
-            settle=lambda query: make(query).settle(),
+            run_planned_batch=lambda query: make(query).run_planned_batch(),
             may_commit=self._may_commit,
         )
         work.finish()

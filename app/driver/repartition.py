@@ -3,7 +3,7 @@
 What Spark has for it writes a batch of its own into a checkpoint whose batches are all committed, and leaves that batch
 half done when it fails. So it is given a copy, which takes the place of the checkpoint when it is complete:
 
-1. A checkpoint with a planned batch is settled: its query runs that batch once more, and nothing else.
+1. The query of a checkpoint with a planned batch runs that batch once more, and nothing else.
 2. The checkpoints of all queries concerned are copied, and the copies redistributed.
 3. The fence is looked at, and the copies take the places of the checkpoints.
 
@@ -39,14 +39,15 @@ class RepartitionFailed(DriverError):
 class Repartitioner:
     """For the queries with state of one job. Used before any of them is started.
 
-    ``session`` gives one that is for so many state partitions, ``place`` the checkpoint of a query. ``settle(query)``
-    runs what is planned of a query, and nothing else. ``may_commit`` raises if the job is somebody else's now.
+    ``session`` gives one that is for so many state partitions, ``place`` the checkpoint of a query.
+    ``run_planned_batch(query)`` runs what is planned of a query, and nothing else. ``may_commit`` raises if the job
+    is somebody else's now.
     """
 
     queries: InitVar[Sequence[Query]]
     session: Callable[[int], SparkSession]
     place: Callable[[Query], Path]
-    settle: Callable[[Query], None]
+    run_planned_batch: Callable[[Query], None]
     may_commit: Callable[[], None]
 
     def __post_init__(self, queries: Sequence[Query]) -> None:
@@ -66,7 +67,7 @@ class Repartitioner:
 
         Raises:
             RepartitionFailed: it was not possible; every checkpoint is as it was.
-            DriverError: a planned batch could not be settled.
+            DriverError: a planned batch could not be run.
             Fenced: another driver owns the job.
         """
         concerned = {
@@ -75,7 +76,7 @@ class Repartitioner:
         for query in concerned:
             place = checkpoints.standing(self.place(query))
             if not place.is_whole and place.abandoned is None:
-                self.settle(query)
+                self.run_planned_batch(query)
         try:
             for query, wanted in concerned.items():
                 self._redistribute(query, wanted)

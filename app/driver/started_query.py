@@ -72,7 +72,7 @@ class StartedQuery(ABC):
         """``begun_in``: where begun batches are noted, if not in the checkpoint."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir
-        # The number and the version of the newest plan that it has run at, the version only if as a whole.
+        # The newest plan that it has run at: its number, and its version once all of its steps are reached.
         self.reached = 0
         self.applied_version = 0
         self.reprocessed_records: int | None = None
@@ -174,7 +174,7 @@ class StartedQuery(ABC):
     def idle(self) -> None:
         """The query had nothing to do: its next batch will run at the plan of now."""
         self._idle_at = time.monotonic()
-        self._valves.settle()
+        self._valves.apply_pending()
         self._reached(self._plans.current)
         if self._plans.current.whole:
             self.gaps.idle()
@@ -294,7 +294,7 @@ class StartedQuery(ABC):
         """Why the query ended without a request; None if it may end by itself, and did."""
         return self.failure()
 
-    def settle(self) -> None:
+    def run_planned_batch(self) -> None:
         """Run the batch that is planned, and nothing else.
 
         Raises:

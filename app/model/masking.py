@@ -1,4 +1,6 @@
-"""Masking of passwords, keys and tokens in everything that the API shows of a job or a server.
+"""Masking of passwords, keys and tokens in settings, arguments and documents that the API shows.
+
+Logs and failures are the matter of `app.model.secret_texts`.
 
 In doubt a value is masked, because its author can still read it in the original file.
 """

@@ -117,7 +117,8 @@ def _creation_retry() -> RestartStrategyOptions:
 class JobOptions:
     """Every option of a job. Times are milliseconds; `FOREVER_MS` only where it says so.
 
-    ``submission_wait_ms`` and ``submission_stabilization_ms`` hold for every wait for slots, after a failover too.
+    ``submission_wait_ms``: how long a start, also that after a failover, waits for the slots of the lower bounds before
+    it fails; ``submission_stabilization_ms``: how long it then waits for those of the upper bounds.
     ``max_delay_ms`` bounds the wait for a committed micro-batch before a restart for a rescale.
     For BATCH jobs: ``decider``, ``volume_bytes`` (about how much each task should read), and ``auto_min`` to
     ``auto_max``, within which every decision lies as far as the bounds of the vertex allow; not ``auto_enabled``: no

@@ -78,9 +78,10 @@ def validate_bounds(
 ) -> tuple[dict[str, Bounds], list[str]]:
     """``wanted`` (vertex id -> (lower, upper), -1 for the default) resolved against ``graph``, and all its errors.
 
-    The rules and their order are production Flink's (FLIP-291), the -1 trap closed: the resolved number is what is
-    kept. The result has an entry for each vertex without an error; it may be used only when there is no error.
-    ``beyond(vertex, upper)`` says why an upper bound above the max parallelism is no good; None: it is.
+    The rules and their order are production Flink's (FLIP-291), but -1 is replaced by its number before it is stored.
+    The bounds may be used only when there is no error. ``beyond(vertex, upper)`` is asked about an upper bound above
+    the max parallelism. None: it is allowed; a text, also an empty one, refuses it and ends the sentence of the
+    refusal.
     """
     resolved: dict[str, Bounds] = {}
     errors: list[str] = []

@@ -63,10 +63,10 @@ class JobClock:
 
 
 class LeaseCertainty:
-    """Nobody else can have a lease before it has expired by the database's clock, which is at the earliest its time to
-    live after the renewal was *asked for* here. Only the length of that time is compared, so no two clocks need agree.
+    """No other server can take a lease before its time to live has passed since this server asked for the renewal. Only
+    the length of that time is compared, so no two clocks need agree.
 
-    Every write is checked by the database whatever this says (`app.store.batch.lost_leases`). This is for what is
+    The database checks each unit of work, whatever this says (`app.store.batch.lost_leases`). This is for what is
     done without a write: an effect, an answer. A process that was stopped (SIGSTOP, a suspended machine) or cut off
     from the database finds here that it must ask first. Where leases cannot be lost, it is always sure.
     """

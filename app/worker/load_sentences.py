@@ -9,7 +9,7 @@ from typing import Final
 
 from app.model.jobgraph import JobGraph
 from app.worker.job.load import Load
-from app.worker.job.load_figures import Outlook, VertexRates, outlook, vertex_rates
+from app.worker.job.load_figures import QueryTrend, VertexRates, trend_of, vertex_rates
 
 LIMITED_MS: Final = 800
 """A query whose batches run for at least this many ms of each second is limited by their duration."""
@@ -20,7 +20,7 @@ GROWS: Final = 0.05
 QUIET_LEAST_MS: Final = 10_000
 SKEW_LEAST: Final = 2.0
 SKEW_BUSIEST_MS: Final = 100
-"""In a vertex whose longest tasks take less of a second, skew delays nothing."""
+"""Milliseconds per second. In a vertex whose longest tasks take less, skew delays nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,64 +47,64 @@ def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: i
             if (rates := rates_of(vertex.id)) is not None
         ]
         name = vertices[-1].name if len(load.queries) > 1 and vertices else ""
-        ahead = outlook(query, now_ms)
-        found += query_sentences(ahead, vertices, query=name, is_idle=load.is_idle(query))
+        trend = trend_of(query, now_ms)
+        found += query_sentences(trend, vertices, query=name, is_idle=load.is_idle(query))
     return found
 
 
 def query_sentences(
-    ahead: Outlook, vertices: Sequence[VertexLoad], *, query: str = "", is_idle: bool = False
+    trend: QueryTrend, vertices: Sequence[VertexLoad], *, query: str = "", is_idle: bool = False
 ) -> list[str]:
     """``query``: its sink, if the job has several queries; ``is_idle``: it has said since that there are no data."""
-    quiet = None if is_idle else quiet_sentence(ahead, query)
+    quiet = None if is_idle else quiet_sentence(trend, query)
     if quiet is not None:
         # What the last minute was like says nothing any more.
         return [quiet]
-    backlog = backlog_sentence(ahead, query)
+    backlog = backlog_sentence(trend, query)
     found = [backlog]
     # Batches follow each other without a pause in a job that keeps up too: then nothing limits it.
-    is_limited = backlog is not None or ahead.backlog_rows is None
+    is_limited = backlog is not None or trend.backlog_rows is None
     works_ms = sum(each.rates.busiest_ms or each.rates.busy_ms_of_slot or 0.0 for each in vertices)
-    if works_ms < WORKS * ahead.batch_ms_per_second:
-        found.append(overhead_sentence(ahead, works_ms) if is_behind(ahead) else None)
-    elif is_behind(ahead) or (is_limited and ahead.batch_ms_per_second >= LIMITED_MS):
+    if works_ms < WORKS * trend.batch_ms_per_second:
+        found.append(overhead_sentence(trend, works_ms) if is_behind(trend) else None)
+    elif is_behind(trend) or (is_limited and trend.batch_ms_per_second >= LIMITED_MS):
         found += [bottleneck_sentence(vertices), skew_sentence(vertices)]
     return [sentence for sentence in found if sentence is not None]
 
 
-def quiet_sentence(ahead: Outlook, query: str = "") -> str | None:
+def quiet_sentence(trend: QueryTrend, query: str = "") -> str | None:
     """No batch has come for much longer than batches and the pauses between them have taken."""
-    if ahead.quiet_ms < max(QUIET_LEAST_MS, 5 * (ahead.longest_batch_ms + ahead.pause_ms)):
+    if trend.quiet_ms < max(QUIET_LEAST_MS, 5 * (trend.longest_batch_ms + trend.pause_ms)):
         return None
     waiting = ""
-    if ahead.backlog_rows:
-        waiting = f" {rows_in_words(ahead.backlog_rows)} waited at its sources then."
+    if trend.backlog_rows:
+        waiting = f" {rows_in_words(trend.backlog_rows)} waited at its sources then."
     return (
-        f"{_subject(query)} has committed no batch for {duration_in_words(ahead.quiet_ms)}, and before that one took "
-        f"{duration_in_words(ahead.longest_batch_ms)} at most: a source does not answer, a batch hangs, or there is "
+        f"{_subject(query)} has committed no batch for {duration_in_words(trend.quiet_ms)}, and before that one took "
+        f"{duration_in_words(trend.longest_batch_ms)} at most: a source does not answer, a batch hangs, or there is "
         f"nothing to read.{waiting}"
     )
 
 
-def is_behind(ahead: Outlook) -> bool:
-    """More rows come than are processed, and more than one batch takes wait."""
-    growth, arrival = ahead.growth_per_second, ahead.arrival_per_second
-    if growth is None or arrival is None or ahead.backlog_rows is None:
+def is_behind(trend: QueryTrend) -> bool:
+    """More rows come than are processed, and more rows wait than one batch reads."""
+    growth, arrival = trend.growth_per_second, trend.arrival_per_second
+    if growth is None or arrival is None or trend.backlog_rows is None:
         return False
-    return growth > max(1.0, GROWS * arrival) and ahead.backlog_rows > ahead.rows_per_batch
+    return growth > max(1.0, GROWS * arrival) and trend.backlog_rows > trend.rows_per_batch
 
 
-def backlog_sentence(ahead: Outlook, query: str = "") -> str | None:
-    growth, arrival, backlog = ahead.growth_per_second, ahead.arrival_per_second, ahead.backlog_rows
-    if growth is None or arrival is None or not backlog or backlog <= ahead.rows_per_batch:
+def backlog_sentence(trend: QueryTrend, query: str = "") -> str | None:
+    growth, arrival, backlog = trend.growth_per_second, trend.arrival_per_second, trend.backlog_rows
+    if growth is None or arrival is None or not backlog or backlog <= trend.rows_per_batch:
         return None
-    waits = f"{'about ' if ahead.is_estimated else ''}{rows_in_words(backlog)} wait at its sources"
-    if ahead.backlog_ms is not None:
-        waits += f", which is {duration_in_words(ahead.backlog_ms)} of input"
-    if is_behind(ahead):
+    waits = f"{'about ' if trend.is_estimated else ''}{rows_in_words(backlog)} wait at its sources"
+    if trend.backlog_ms is not None:
+        waits += f", which is {duration_in_words(trend.backlog_ms)} of input"
+    if is_behind(trend):
         return (
             f"{_subject(query)} falls behind by {rows_in_words(growth)} per second: {number(arrival)} come and "
-            f"{number(ahead.rows_per_second)} are processed; {waits}."
+            f"{number(trend.rows_per_second)} are processed; {waits}."
         )
     if growth < -max(1.0, GROWS * arrival):
         left_ms = round(1000 * backlog / -growth)
@@ -133,10 +133,10 @@ def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:
     return f"{sentence}. It runs at its upper bound."
 
 
-def overhead_sentence(ahead: Outlook, works_ms: float) -> str:
+def overhead_sentence(trend: QueryTrend, works_ms: float) -> str:
     """The time of batches goes by without tasks: Spark plans and commits each batch, however few rows it has."""
     return (
-        f"No vertex limits it: batches run for {ahead.batch_ms_per_second:.0f} ms of each second, and tasks work in "
+        f"No vertex limits it: batches run for {trend.batch_ms_per_second:.0f} ms of each second, and tasks work in "
         f"{works_ms:.0f} of them. The rest is Spark's own time for each batch, which no parallelism shortens: fewer "
         "batches with more rows each need less of it."
     )

@@ -50,7 +50,9 @@ def _summary(kind: str, fields: Mapping[str, Json], names: Names) -> str:
             return f"job {fields['forgottenJob']} was deleted"
         case "member-joined" | "member-left":
             return f"server {fields['seat']} {kind.removeprefix('member-')}: {fields['url']}"
-    return _rescale(kind, fields, names)
+        case "rescale-begun" | "rescale-step" | "rescale-ended":
+            return _rescale(kind, fields, names)
+    return str(fields.get("message") or "")
 
 
 def _rescale(kind: str, fields: Mapping[str, Json], names: Names) -> str:

@@ -9,7 +9,7 @@ from app.api.schema.jobs import Executor, Executors, LoadHistory, Metric
 from app.model.protocol import ExecutorLoad
 from app.model.status import JobStatus
 from app.worker.job.load import ExecutorsLoad, total_backlog
-from app.worker.job.load_figures import WINDOW_MS, outlook
+from app.worker.job.load_figures import WINDOW_MS, trend_of
 from app.worker.job.load_steps import Stretch
 from app.worker.views import JobView, TaskManager
 
@@ -52,14 +52,14 @@ def batch_figures(view: JobView, now_ms: int) -> dict[str, float]:
         "lastCompletedCheckpointId": min(report.batch_id for report in reports),
     }
     metrics["isIdle"] = int(all(view.load.is_idle(query) for query in view.load.queries.values()))
-    ahead = [outlook(query, now_ms) for query in view.load.queries.values()]
-    metrics["numRecordsInPerSecond"] = round(sum(each.rows_per_second for each in ahead), 3)
-    metrics["batchTimeMsPerSecond"] = round(max(each.batch_ms_per_second for each in ahead), 3)
+    trends = [trend_of(query, now_ms) for query in view.load.queries.values()]
+    metrics["numRecordsInPerSecond"] = round(sum(each.rows_per_second for each in trends), 3)
+    metrics["batchTimeMsPerSecond"] = round(max(each.batch_ms_per_second for each in trends), 3)
     if (backlog := total_backlog(view.load.queries.values())) is not None:
         metrics["pendingRecords"] = backlog
-    if waits := [each.backlog_ms for each in ahead if each.backlog_ms is not None]:
+    if waits := [each.backlog_ms for each in trends if each.backlog_ms is not None]:
         metrics["pendingTimeMs"] = max(waits)
-    if growths := [each.growth_per_second for each in ahead if each.growth_per_second is not None]:
+    if growths := [each.growth_per_second for each in trends if each.growth_per_second is not None]:
         metrics["pendingRecordsGrowthPerSecond"] = round(sum(growths), 3)
     if marks := [report.watermark_ms for report in reports if report.watermark_ms]:
         metrics["currentInputWatermark"] = min(marks)

@@ -1,7 +1,8 @@
 """Metrics of one vertex under Flink's names, and some of our own (docs/metrics.md lists them).
 
 Rates are over the last minute, so they fall to 0 when no batch is committed any more. Counters are over the time that
-this server has had the job. What is neither is that of the last committed micro-batch, whose time is told with it.
+this server has had the job. Most other metrics are those of the last committed micro-batch, and `lastBatchTimestamp`
+says when it ended; `taskTimeSkew` is over the last minute, `watermarkLag` that of now.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def _counters(view: JobView, vertex_id: str, rates: VertexRates) -> dict[str, Ag
 
 
 def _times(rates: VertexRates) -> dict[str, Aggregates]:
-    """How the time of the vertex's slots divides: they add up to a second.
+    """How the time of a slot divides, on average: busy, held and idle add up to 1000 ms per second. Held: a source
+    has rows while no batch runs; it is called back-pressured, as in Flink.
 
     Where Spark does not tell the tasks of a vertex apart, it is busy while a batch of its query runs. ``max`` is of the
     longest task of each batch, ``min`` the average of the others, as the shortest one is not known.

@@ -102,8 +102,9 @@ async def get_vertex_subtask_metrics(
     """Metrics of a vertex in the last minute
 
     Rates cover the last minute, or twice the duration of the longest micro-batch if that is longer: they fall to 0
-    when no batch is committed any more. Counters grow while this server owns the job. All other metrics are those of
-    the last batch, which ended at lastBatchTimestamp. Empty before the first batch.
+    when no batch is committed any more. Counters grow while this server owns the job. Most other metrics are
+    those of the last batch, which ended at lastBatchTimestamp; taskTimeSkew covers the last minute, and watermarkLag is
+    that of now. Empty before the first batch.
     """
     values = vertex_metrics(job, vertex.vertex, now_ms)
     return aggregated_metrics(values, names(get), agg.split(","))

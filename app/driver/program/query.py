@@ -115,7 +115,7 @@ class Asked:
             [self.query],
             session=self._session_for,
             place=lambda _: place,
-            settle=lambda _: ProgramQuery(self, shared).settle(),
+            run_planned_batch=lambda _: ProgramQuery(self, shared).run_planned_batch(),
             may_commit=shared.may_commit,
         )
         work.finish()

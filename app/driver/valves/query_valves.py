@@ -67,14 +67,14 @@ class Valves:
     def set(self, parallelism: Mapping[str, int]) -> bool:
         """Let the next batch that is planned run at these numbers, by vertex id.
 
-        Returns whether it could be done now. As long as Spark prepares the query it cannot: then `settle` does it. A
-        batch that is being planned in this moment may get a part of it: `in_force` tells.
+        Returns whether it could be done now. As long as Spark prepares the query it cannot: then `apply_pending` does
+        it. A batch that is being planned in this moment may get a part of it: `in_force` tells.
         """
         with self._lock:
             self._wanted = dict(parallelism)
-        return self.settle()
+        return self.apply_pending()
 
-    def settle(self) -> bool:
+    def apply_pending(self) -> bool:
         """Do what could not be done before; whether it is done.
 
         Raises:
@@ -114,7 +114,7 @@ class Valves:
 
         The numbers may be in part those of before `set` and in part those after it. None: it cannot be told.
         """
-        if planned is None or not self.settle():
+        if planned is None or not self.apply_pending():
             return None
         numbers = numbers_of(planned)
         if len(numbers) != len(self._all):
@@ -178,7 +178,7 @@ class Valves:
 
     def _left_in(self, planned: Any) -> tuple[tuple[int, ...], list[tuple[int | None, Left]]]:
         """The numbers that a batch was planned with, and which repartitions are left in it; None: it may be any."""
-        if planned is None or not self.settle():
+        if planned is None or not self.apply_pending():
             return (), []
         numbers = numbers_of(planned)
         if len(numbers) != len(self._all):

@@ -126,7 +126,7 @@ def replace_slots(draft: Draft, event: SlotsChanged) -> None:
 
 
 def arm_wait(draft: Draft) -> None:
-    """How long slots are waited for from now on."""
+    """Arm the timer after which a start without the slots of its lower bounds has failed."""
     wait_ms = draft.state.options.submission_wait_ms
     if wait_ms >= 0 and not draft.state.cluster_unreachable:
         draft.arm(WAIT_TIMER, draft.now_ms + wait_ms)

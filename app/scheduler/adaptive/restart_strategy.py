@@ -1,8 +1,8 @@
 """Restart strategies: none, fixed-delay, failure-rate, exponential-delay, with production Flink's semantics.
 
-`on_failure` is told of every failure that asks for a restart and says whether one is allowed and after what delay.
-Rescales never come here. Jitter is derived from (job id, attempts counted, time) instead of being drawn, so that the
-same history always gives the same delays.
+`on_failure` is told of every failure that nothing else answers (`restarting.handle_failure`), and says whether a
+restart is allowed and after which delay. Rescales never come here. Jitter is derived from (job id, attempts counted,
+time) instead of being drawn, so that the same history always gives the same delays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LARGE: Final = 2.0**50
 
 @dataclass(frozen=True, slots=True)
 class RestartDecision:
-    """``delay_ms`` counts from the failure, and is None when no restart is allowed."""
+    """``delay_ms`` begins in Restarting, once the attempt that failed is dead. None: no restart is allowed."""
 
     state: RestartState
     delay_ms: int | None

@@ -85,8 +85,8 @@ def enter_waiting(draft: Draft, exception: str | None = None) -> None:
 
 
 def review_waiting(draft: Draft) -> None:
-    """Slots or bounds may be other than before: a change, and at once a trigger. Another version of the job does not
-    wait for more slots than it needs."""
+    """Slots or bounds may have changed. No batch comes while the job waits, so a change counts as the trigger too.
+    Another version of the job does not wait for more slots than it needs."""
     adopted = not draft.state.attempt_alive and versions.adopt(draft)
     slot_declaration.declare(draft)
     outlook = resources.waiting_outlook(draft.state)

@@ -303,6 +303,7 @@ class JobState:
     ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
     ``unproven``: no plan that was in force has committed a batch, so there is none to go back to.
     ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
+    ``num_restarts``: how often Restarting was entered, also for a planned rescale.
     ``spare``: the version ``versions.spare``, which is not in force and is needed.
     ``no_change``: why the job was left as it is, one for each reason. ``pending``: bounds that are not on their way.
     """

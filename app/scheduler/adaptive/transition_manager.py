@@ -6,7 +6,8 @@ A value machine of its own, one per entry into WaitingForResources or Executing.
 
 * Cooldown: nothing may happen yet; the first change that suffices is noted.
 * Idling: nothing to do.
-* Stabilizing: a change is noted; the desired resources are worth a transition, at the next trigger or evaluation.
+* Stabilizing: a change is noted; a transition begins at the next trigger or evaluation if all desired resources are
+  there.
 * Stabilized: the wait is over; sufficient resources are enough, at the next trigger or at the latest after max delay.
 
 t0 is the entry into the phase, c the first change that suffices. Stabilisation and max delay both count from c, not

@@ -137,7 +137,7 @@ def _rates_in(query: QueryLoad, vertex_id: str, now_ms: int) -> VertexRates | No
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class QueryTrend:
     """How a query gets on with its input, over the last minute.
 
     ``growth_per_second``: by how many rows its backlog grows, below 0 if it falls; None while too little is known.
@@ -176,7 +176,7 @@ LEAST_TREND_MS: Final = 10_000
 """A backlog that was looked at for less long has no trend."""
 
 
-def outlook(query: QueryLoad, now_ms: int) -> Outlook:
+def trend_of(query: QueryLoad, now_ms: int) -> QueryTrend:
     over = window(query, now_ms)
     inside = [(span, share) for span, share in over.shares if share > 0]
     # Those of before the window too: of a query that commits nothing any more there are no others.
@@ -184,7 +184,7 @@ def outlook(query: QueryLoad, now_ms: int) -> Outlook:
     batch_ms = sum(span.batch_ms * share for span, share in inside)
     rows = sum(span.rows * share for span, share in inside)
     pauses = [later.start_ms - one.end_ms for one, later in pairwise(query.spans)]
-    return Outlook(
+    return QueryTrend(
         rows_per_second=over.per_second(rows),
         backlog_rows=query.spans[-1].backlog_rows if query.spans else None,
         growth_per_second=_growth([span for span, _ in inside]),

@@ -65,7 +65,7 @@ def resolve_bounds(
 ) -> tuple[dict[str, Bounds], list[str]]:
     """Bounds by vertex id or unique name, as bounds by id in the graph's order, and all errors.
 
-    An upper bound above the state partitions of a vertex is none if the state can be redistributed.
+    An upper bound above the state partitions of a vertex is allowed if the state can be redistributed.
     """
     by_id: dict[str, tuple[int, int]] = {}
     errors: list[str] = []

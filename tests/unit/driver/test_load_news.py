@@ -65,7 +65,7 @@ class Asked(StartedQuery):
         self._spark_query = SimpleNamespace(  # type: ignore[assignment]
             isActive=active, status={"isTriggerActive": triggered}, exception=lambda: None
         )
-        self._valves = SimpleNamespace(settle=lambda: True)  # type: ignore[assignment]
+        self._valves = SimpleNamespace(apply_pending=lambda: True)  # type: ignore[assignment]
         self._plans = SimpleNamespace(current=SimpleNamespace(number=1, whole=False))  # type: ignore[assignment]
         self._idle_at, self.reached, self.query_id = float("-inf"), 0, "id"
 

@@ -39,7 +39,7 @@ class Place:
         query._splits = Splits({}, {}, directory)
         query._past = Past((), None)
         query._idle = False
-        query._valves = SimpleNamespace(settle=lambda: True)
+        query._valves = SimpleNamespace(apply_pending=lambda: True)
         self.query: DocumentQuery = query
 
     def planned(self, *rows: int | None) -> None:

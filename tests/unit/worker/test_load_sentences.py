@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.model.protocol import Report, VertexBatch
-from app.worker.job.load_figures import Outlook, VertexRates
+from app.worker.job.load_figures import QueryTrend, VertexRates
 from app.worker.load_sentences import (
     VertexLoad,
     bottleneck_sentence,
@@ -20,7 +20,7 @@ from app.worker.load_sentences import (
 from tests.unit.scheduler.driving import two_sinks
 from tests.unit.worker.job.reporting import Reporting, at_ms
 
-STEADY = Outlook(
+STEADY = QueryTrend(
     rows_per_second=900.0,
     backlog_rows=54_000,
     growth_per_second=300.0,
@@ -50,8 +50,8 @@ def test_a_job_that_falls_behind_says_by_how_much_and_what_limits_it() -> None:
 
 
 def test_a_job_that_catches_up_says_when_it_will_have() -> None:
-    ahead = replace(STEADY, growth_per_second=-300.0, batch_ms_per_second=700.0)
-    assert query_sentences(ahead, VERTICES) == [
+    trend = replace(STEADY, growth_per_second=-300.0, batch_ms_per_second=700.0)
+    assert query_sentences(trend, VERTICES) == [
         "The job catches up: 54,000 rows wait at its sources, which is 90 s of input, and are worked off in 3 min at "
         "this rate."
     ]
@@ -81,8 +81,8 @@ def test_a_job_with_time_to_spare_has_nothing_to_say(changes: dict[str, Any]) ->
 
 
 def test_without_a_backlog_batches_that_fill_the_time_say_what_limits_the_job() -> None:
-    ahead = replace(STEADY, backlog_rows=None, growth_per_second=None)
-    (sentence,) = query_sentences(ahead, VERTICES)
+    trend = replace(STEADY, backlog_rows=None, growth_per_second=None)
+    (sentence,) = query_sentences(trend, VERTICES)
     assert sentence.startswith("delays limits it")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
 from app.worker.job.load import SPANS_KEPT, Load
-from app.worker.job.load_figures import outlook, vertex_rates
+from app.worker.job.load_figures import trend_of, vertex_rates
 from tests.unit.scheduler.driving import T0_MS, chain, two_sinks
 from tests.unit.worker.job.reporting import Reporting, at_ms
 
@@ -247,16 +247,16 @@ def test_what_arrives_is_what_is_processed_and_what_the_backlog_grows_by(
     for second in range(120):
         told.batch(second, second + 0.5, 36, backlog=5_000 + step * second)
     (query,) = told.load.queries.values()
-    ahead = outlook(query, at_ms(119.5))
-    assert ahead.growth_per_second == pytest.approx(growth, abs=0.01)
-    assert ahead.arrival_per_second == pytest.approx(arrival, rel=0.05)
-    assert ahead.backlog_rows == 5_000 + step * 119
-    assert ahead.batch_ms_per_second == pytest.approx(500, rel=0.05)
-    assert (ahead.longest_batch_ms, ahead.pause_ms) == (500, 500)
+    trend = trend_of(query, at_ms(119.5))
+    assert trend.growth_per_second == pytest.approx(growth, abs=0.01)
+    assert trend.arrival_per_second == pytest.approx(arrival, rel=0.05)
+    assert trend.backlog_rows == 5_000 + step * 119
+    assert trend.batch_ms_per_second == pytest.approx(500, rel=0.05)
+    assert (trend.longest_batch_ms, trend.pause_ms) == (500, 500)
 
 
 def test_a_backlog_that_is_not_known_has_no_trend() -> None:
     told = Reporting().steady(60, backlog=None)
     (query,) = told.load.queries.values()
-    ahead = outlook(query, at_ms(60))
-    assert (ahead.growth_per_second, ahead.arrival_per_second, ahead.backlog_ms) == (None, None, None)
+    trend = trend_of(query, at_ms(60))
+    assert (trend.growth_per_second, trend.arrival_per_second, trend.backlog_ms) == (None, None, None)

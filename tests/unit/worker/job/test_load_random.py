@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.api.render.vertex_metrics import vertex_metrics
 from app.model.protocol import VertexBatch
 from app.model.status import JobStatus
-from app.worker.job.load_figures import outlook
+from app.worker.job.load_figures import trend_of
 from app.worker.load_sentences import load_sentences
 from app.worker.views import JobView
 from tests.unit.scheduler.driving import T0_MS, Job
@@ -104,7 +104,7 @@ def test_any_reports(batches: list[Told], quiet_s: float) -> None:
     # Rates are rounded to thousandths.
     assert sum(history.rows_per_second) * 60 == pytest.approx(rows, abs=0.04 * len(history.starts_ms))
     assert all(
-        query.spans or outlook(query, at_ms(at_s)).rows_per_second == 0
+        query.spans or trend_of(query, at_ms(at_s)).rows_per_second == 0
         for query in driver.load.queries.values()
     )
     assert all(sentence.endswith(".") for sentence in load_sentences(driver.load, JOB.graph, {}, at_ms(at_s)))
