@@ -39,8 +39,16 @@ def fingerprint(java_version: str, environment: Environment | None = None) -> st
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def jars(environment: Environment | None = None) -> str:
+    """A fingerprint of the jars, by what Java compares: it does not use an archive of other jars."""
+    found = Path((environment or own_environment()).spark_home, "jars").glob("*.jar")
+    told = [(jar.name, jar.stat()) for jar in found]
+    text = "\n".join(f"{name} {stat.st_size} {int(stat.st_mtime)}" for name, stat in told)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 class ArchiveBuilder:
-    """Knows where the archive is and builds it when it is missing."""
+    """Knows where the archive is and builds it when it is missing, or of other jars than those that are there now."""
 
     def __init__(
         self,
@@ -54,6 +62,9 @@ class ArchiveBuilder:
         archive at the path that is its last argument."""
         self.cache_dir, self.java = cache_dir, java
         self.path = cache_dir / f"spark-{fingerprint(java.version, environment)}.jsa"
+        # Says of which jars it is.
+        self._stamp = self.path.with_suffix(".jars")
+        self._environment = environment
         python = None if environment is None else environment.python
         self._command = command or tuple(driver_command("app.driver.appcds", python))
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,11 +79,15 @@ class ArchiveBuilder:
         return self._process is not None
 
     async def ensure(self) -> bool:
-        """Build the archive if it is missing; whether it is there now. A failure costs speed only: it is logged."""
-        if self.path.exists():
-            return True
+        """Build the archive if it is missing or out of date; whether it is there now. A failure costs speed only: it is
+        logged."""
+        found = await asyncio.to_thread(jars, self._environment)
         log_file = self.path.with_suffix(".log")
         try:
+            if self.path.exists():
+                if self._stamp.exists() and self._stamp.read_text(encoding="ascii") == found:
+                    return True
+                self.path.unlink()
             process = self._start(log_file)
         except OSError as error:
             log.warning("no class data archive", error=str(error))
@@ -85,6 +100,7 @@ class ArchiveBuilder:
         if status != 0 or not self.path.exists():
             log.warning("the class data archive could not be built", exit_status=status, log=str(log_file))
             return False
+        self._stamp.write_text(found, encoding="ascii")
         log.info("class data archive ready", path=str(self.path))
         return True
 

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
 
 from app.api.auth import Tokens
-from tests.browser import PHONE, browser, page_of
+from tests.browser import PHONE, page_of
 from tests.contract.live import listening
 from tests.contract.test_rollback import taken_back
 from tests.contract.world import GRAPH, World, bounds, open_world
@@ -22,12 +23,19 @@ JOBS = 500
 DASH = "\u2013"
 
 expect.set_options(timeout=PATIENCE_MS)
+# That of the browser.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture
-async def opened(world: World, chromium: str) -> AsyncIterator[tuple[Page, str]]:
+def world(shown: World) -> World:
+    return shown
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def opened(world: World, started: Browser) -> AsyncIterator[tuple[Page, str]]:
     """A page and the address of the world. It must complain of nothing."""
-    async with listening(world) as port, browser(chromium) as started, page_of(started) as (page, complaints):
+    async with listening(world) as port, page_of(started) as (page, complaints):
         yield page, f"http://127.0.0.1:{port}"
         assert complaints == []
 
@@ -160,7 +168,7 @@ async def test_bounds_that_wait_can_be_canceled_although_their_record_has_ended(
 
 
 async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(
-    sqlite_url: str, tmp_path: Path, chromium: str
+    sqlite_url: str, tmp_path: Path, started: Browser
 ) -> None:
     path = tmp_path / "tokens"
     path.write_text(f"alice:{TOKEN}\n")
@@ -168,7 +176,6 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(
     async with (
         open_world(sqlite_url, tmp_path, tokens=Tokens.read(path)) as guarded,
         listening(guarded) as port,
-        browser(chromium) as started,
         page_of(started) as (page, _),
     ):
         guarded.http.headers["Authorization"] = f"Bearer {TOKEN}"
@@ -232,7 +239,7 @@ async def test_many_jobs_can_be_searched_and_ordered_and_what_changes_is_seen(
 
 
 async def test_names_are_text_and_the_page_fits_a_phone_by_the_keyboard_alone(
-    world: World, chromium: str
+    world: World, started: Browser
 ) -> None:
     hostile = "<img src=x onerror=alert(1)>" + "x" * 60
     job_id = await world.running(copy.deepcopy(GRAPH) | {"name": hostile})
@@ -242,7 +249,6 @@ async def test_names_are_text_and_the_page_fits_a_phone_by_the_keyboard_alone(
     await world.completed(job_id, 2)
     async with (
         listening(world) as port,
-        browser(chromium) as started,
         page_of(started, viewport=PHONE, color_scheme="dark", has_touch=True) as (page, complaints),
     ):
         # What the page shows is by the clock of the server.

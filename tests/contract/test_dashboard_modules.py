@@ -7,24 +7,25 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import yaml
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
-from tests.browser import browser, page_of
+from tests.browser import page_of
 from tests.contract.live import listening
 from tests.contract.world import World
 
 DASH = "\u2013"
 
 
-@pytest.fixture
-async def page(world: World, chromium: str) -> AsyncIterator[Page]:
+# That of the browser.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shown: World, started: Browser) -> AsyncIterator[Page]:
     """A page of the dashboard, whose modules can be imported. It must complain of nothing."""
-    async with (
-        listening(world) as port,
-        browser(chromium) as started,
-        page_of(started) as (opened, complaints),
-    ):
+    async with listening(shown) as port, page_of(started) as (opened, complaints):
         await opened.goto(f"http://127.0.0.1:{port}/")
         yield opened
         assert complaints == []

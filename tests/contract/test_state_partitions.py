@@ -13,6 +13,8 @@ AT_ONCE = {
         "executing.cooldown-after-rescaling",
         "executing.resource-stabilization-timeout",
         "rescale-trigger.max-delay",
+        # There are fewer slots than the upper bound asks for.
+        "submission.resource-stabilization-timeout",
     )
 }
 MORE = bounds(flights=(1, 2), delays=(1, 13), store=(1, 1))

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from app.cluster import appcds
 from app.cluster.appcds import ArchiveBuilder
+from app.cluster.environments import own_environment
 from app.cluster.java import Java
 from app.driver import appcds as building
 from app.driver import jvm
@@ -77,6 +79,30 @@ async def test_it_is_built_once_with_the_java_that_was_looked_at(tmp_path: Path)
 async def test_another_java_has_another_archive(tmp_path: Path) -> None:
     others = {ArchiveBuilder(tmp_path, Java("java", version)).path for version in ("17.0.1", "21.0.1")}
     assert len(others) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "modified_s", "is_rebuilt"), [("a", 1, False), ("a", 2, True), ("ab", 1, True)]
+)
+async def test_it_is_built_again_for_a_pyspark_that_was_installed_anew(
+    tmp_path: Path, content: str, modified_s: int, is_rebuilt: bool
+) -> None:
+    jar, cache_dir = tmp_path / "pyspark" / "jars" / "spark.jar", tmp_path / "cache"
+    jar.parent.mkdir(parents=True)
+    environment = replace(own_environment(), spark_home=str(tmp_path / "pyspark"))
+
+    async def ensured(content: str, modified_s: int) -> Path:
+        jar.write_text(content)
+        os.utime(jar, (modified_s, modified_s))
+        command = (sys.executable, "-c", BUILDS)
+        archive = ArchiveBuilder(cache_dir, JAVA, environment=environment, command=command)
+        assert await archive.ensure()
+        return archive.path
+
+    path = await ensured("a", 1)
+    path.write_text("as it was built")
+    assert await ensured(content, modified_s) == path
+    assert path.read_text() == (JAVA.command if is_rebuilt else "as it was built")
 
 
 @pytest.mark.parametrize("program", [FAILS, SILENT])
