@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from app.cli.client import Client
 from app.cli.errors import CliError
@@ -11,6 +11,11 @@ from app.cli.rescales import pending
 from app.model.rescale import TriggerCause
 
 Record = dict[str, Any]
+
+IN_VAIN: Final = (
+    "So --deadline has no effect. To give bounds that wait another deadline, cancel their rescale (slotwise "
+    "cancel-rescale {job}) and declare them again."
+)
 
 
 class Held:

@@ -13,7 +13,7 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, TakenBack, UsageError
-from app.cli.held import Held, undoes
+from app.cli.held import IN_VAIN, Held, undoes
 from app.cli.jobs import accepted, status_of
 from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption
 from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
@@ -109,7 +109,9 @@ def require(
     waited_ms = int((time.monotonic() - began) * 1000)
     told = {"jobid": job_id, "changed": changed, "version": version, "rescale": record, "missing": short}
     if not changed:
-        call.answer(told, f"The bounds are these already (version {version}); nothing changed.")
+        in_vain = f" {IN_VAIN.format(job=job)}" if headers else ""
+        sentence = f"The bounds are these already (version {version}); nothing changed.{in_vain}"
+        call.answer(told, lambda _: say_wrapped(sentence))
     elif record is None:
         call.answer(told, f"Accepted as version {version}." + " No rescale followed from it." * wait)
     else:

@@ -152,7 +152,7 @@ def columns_of(records: list[dict[str, Any]]) -> Columns:
         "rung": lambda record: record.get("rung"),
         ">took": lambda record: format_ms(duration_ms(record)),
         ">gap": lambda record: format_ms(record.get("outputGapInMillis")),
-        "parallelism": before_after,
+        "parallelism": lambda record: or_dash(record.get("parallelismInWords")),
         "remarks": remarks,
     }
 
@@ -203,34 +203,12 @@ def remarks(record: dict[str, Any]) -> str:
     return "; ".join(part for part in (asked, ended, message) if part)
 
 
-def before_after(record: dict[str, Any]) -> str:
-    """`delays 1->4, store 1->2`: the vertices that changed, or the parallelism that stayed. At the first start
-    there is no before: `start: delays 4, store 2`.
-    """
-    changed, kept, first = [], [], True
-    for vertex in (record.get("vertices") or {}).values():
-        name, before, after = (
-            vertex["jobVertexName"],
-            vertex["preRescaleParallelism"],
-            vertex["postRescaleParallelism"],
-        )
-        first = first and before is None
-        if after is None or after == before:
-            if before is not None:
-                kept.append(f"{name} {before}")
-        else:
-            changed.append(f"{name} {after}" if before is None else f"{name} {before}->{after}")
-    if changed:
-        return ("start: " if first else "") + ", ".join(changed)
-    return "unchanged: " + ", ".join(kept) if kept and not first else "-"
-
-
 def sentence_of(record: dict[str, Any]) -> str:
     """What became of a rescale, in one line."""
     parts = [f"{record['terminalState']} after {format_ms(duration_ms(record))}"]
     if record.get("rung"):
         parts.append(str(record["rung"]))
-    parts.append(before_after(record))
+    parts.append(or_dash(record.get("parallelismInWords")))
     if record.get("outputGapInMillis") is not None:
         parts.append(f"output gap {format_ms(record['outputGapInMillis'])}")
     why = str(record.get("message") or "").partition("\n")[0].rstrip(".")

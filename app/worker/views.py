@@ -13,7 +13,7 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
 from app.worker.job.executors_seen import ExecutorsSeen
-from app.worker.job.load import Load
+from app.worker.job.load import ExecutorsLoad, Load
 
 
 class ControlPlaneError(Exception):
@@ -103,6 +103,12 @@ class JobView:
     @property
     def job_id(self) -> str:
         return self.state.job_id
+
+    @property
+    def executors_load(self) -> ExecutorsLoad | None:
+        """What was told of the executors of the attempt that runs; None if none runs, or nothing was told of it yet."""
+        runs = self.state.plan is not None and self.load.attempt == self.state.attempt
+        return self.load.executors if runs else None
 
     @property
     def last_batches(self) -> dict[str, Report]:

@@ -34,7 +34,8 @@ async def page(shown: World, started: Browser) -> AsyncIterator[Page]:
 RECORD: dict[str, Any] = {
     "number": 1, "triggerCause": "UPDATE_REQUIREMENT", "requestedBy": "ann", "reason": "peak", "rung": "in-place",
     "startTimestampInMillis": 100_000, "endTimestampInMillis": 102_000, "terminalState": "COMPLETED", "message": None,
-    "outputGapInMillis": 30, "rollbackOf": None,
+    "outputGapInMillis": 30, "rollbackOf": None, "causeInWords": "bounds were declared",
+    "parallelismInWords": "counts 2->4",
     "vertices": {"v": {
         "jobVertexName": "counts", "sufficientParallelism": 1, "desiredParallelism": 4, "preRescaleParallelism": 2,
         "postRescaleParallelism": 4,
@@ -51,7 +52,6 @@ WORDS = {
     "it.duration(-1) + it.duration(null) + it.count(null)": 3 * DASH,
     "it.count(1234.4)": "1,234",
     "it.count(2500000)": "2.5M",
-    "it.change(given[0])": "counts 2→4",
     "it.facts(given[0], 0).map(fact => fact.join(' ')).join('; ')": "Cause bounds were declared; By ann; Why peak; "
     "Parallelism counts 2→4; Rung in-place; Outcome completed; Took 2.0 s; Output gap 30 ms",
 }

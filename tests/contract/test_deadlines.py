@@ -143,7 +143,42 @@ async def test_one_idempotency_key_is_one_deadline(world: World) -> None:
     assert (await world.put(job_id, MANY, **other)).status_code == 409
 
 
+async def test_bounds_that_are_declared_already_do_not_get_another_deadline(world: World) -> None:
+    job_id = await world.running()
+    first = await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
+    assert "x-slotwise-deadline" not in first.headers
+    before = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
+    again = await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "2 h"})
+    assert (again.status_code, again.headers["x-slotwise-deadline"]) == (200, "unchanged")
+    assert (await world.get(f"/jobs/{job_id}/explanation"))["pending"] == before
+    assert "x-slotwise-deadline" not in (await world.put(job_id, MANY)).headers
+    answer = await world.http.put(
+        f"{path_of(job_id)}?dryRun=true", json=MANY, headers={"X-Slotwise-Deadline": "2 h"}
+    )
+    assert any(
+        one.startswith("These bounds are declared already, so this deadline has no effect.")
+        for one in answer.json()["explanation"]
+    )
+
+
 # ---- canceling
+
+
+async def test_what_the_cap_does_not_allow_is_not_brought_back(world: World) -> None:
+    wide = bounds(flights=(2, 2), delays=(1, 2), store=(2, 2))
+    job_id = await world.running()
+    await world.put(job_id, wide)
+    await world.completed(job_id, 2)
+    await world.put(
+        job_id, bounds(flights=(1, 2), delays=(1, 12), store=(1, 2)), **{"X-Slotwise-Deadline": "1 h"}
+    )
+    (one,) = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
+    url = f"/jobs/{job_id}/rescales/{(await record(world, job_id, one['rescale']))['rescaleUuid']}"
+    share = {"weight": 1, "priority": 0, "cap": 3}
+    assert (await world.http.put(f"/jobs/{job_id}/slot-share", json=share)).status_code == 200
+    answer = await world.http.delete(url)
+    assert answer.status_code == 409, answer.text
+    print(answer.json())
 
 
 async def test_a_rescale_that_waits_is_canceled(world: World) -> None:

@@ -22,6 +22,8 @@ RECORD_ADDITIONS = (
     "outputGapInMillis",
     "reprocessedRecords",
     "rollbackOf",
+    "causeInWords",
+    "parallelismInWords",
 )
 RECORD_NULLABLE = {
     "/endTimestampInMillis": {"null"},

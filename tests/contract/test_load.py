@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.model.protocol import ExecutorLoad
-from tests.contract.world import World, eventually
+from tests.contract.world import GRAPH, World, eventually
 
 
 async def test_the_subtasks_of_a_vertex_add_up_to_it(world: World) -> None:
@@ -142,6 +142,21 @@ async def test_the_executors_of_a_job_are_those_that_its_driver_reported_last(wo
     await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})
     await world.status(job_id, "CANCELED")
     assert (await world.get(path))["executors"] == []
+
+
+async def test_those_of_an_attempt_that_has_ended_are_not_told(world: World) -> None:
+    backoff = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 h"}
+    job_id = await world.running({**GRAPH, "config": backoff})
+    figures = {field.name: 3 for field in fields(ExecutorLoad)}
+    world.driver().load["executor_loads"] = [figures | {"executor_id": "0", "host": "here"}]
+    path = f"/jobs/{job_id}/executors"
+    await eventually(lambda: reported(world, path), "executors")
+    heap = "Status.JVM.Memory.Heap.Used"
+    assert (await world.get("/taskmanagers/metrics", get=heap))[0]["max"] == 3
+    world.driver().die(1)
+    await world.status(job_id, "RESTARTING")
+    assert await world.get(path) == {"reportedTimestampInMillis": None, "executors": []}
+    assert (await world.get("/taskmanagers/metrics", get=heap))[0]["max"] == 0
 
 
 async def reported(world: World, path: str) -> Any:

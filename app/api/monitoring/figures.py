@@ -141,8 +141,8 @@ def job_figures(view: JobView, now_ms: int) -> Figures:
         for name, (known_as, units) in _OF_BATCHES.items():
             if known_as in of_batches:
                 figures[name] = of_batches[known_as] / units
-    if view.load.executors is not None:
-        executors = view.load.executors.now
+    if (told := view.executors_load) is not None:
+        executors = told.now
         figures["executors"] = len(executors)
         figures["heap_used_bytes"] = sum(each.heap_used_bytes for each in executors)
         figures["heap_max_bytes"] = sum(each.heap_max_bytes for each in executors)

@@ -73,13 +73,11 @@ def batch_figures(view: JobView, now_ms: int) -> dict[str, float]:
 def executor_metrics(views: Iterable[JobView], now_ms: int, host: str | None = None) -> dict[str, Aggregates]:
     """Of the executors of all jobs that run here; of a job without a cluster its driver is the one. 0 while none has
     told anything. ``host``: of the executors on that one."""
-    told = [
-        (view.load.executors, now_ms + view.ahead_ms) for view in views if view.load.executors is not None
-    ]
     found = [
-        (one, each, job_now_ms)
-        for one, job_now_ms in told
-        for each in one.now
+        (told, each, now_ms + view.ahead_ms)
+        for view in views
+        if (told := view.executors_load) is not None
+        for each in told.now
         if host is None or each.host == host
     ]
     executors = [each for _, each, _ in found]

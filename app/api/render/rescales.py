@@ -5,8 +5,8 @@ additions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
 
 from app.api.schema.base import made_of
 from app.api.schema.rescales import (
@@ -21,8 +21,16 @@ from app.api.schema.rescales import (
     VertexRescale,
 )
 from app.model.jobgraph import JobGraph
-from app.model.rescale import RescaleRecord, StateSpan, TerminalState
+from app.model.rescale import RescaleRecord, StateSpan, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import JobState
+
+_CAUSES: Final = {
+    TriggerCause.INITIAL_SCHEDULE: "first start",
+    TriggerCause.UPDATE_REQUIREMENT: "bounds were declared",
+    TriggerCause.UPDATE_POLICY: "a floor or ceiling was set",
+    TriggerCause.NEW_RESOURCE_AVAILABLE: "slots came or went",
+    TriggerCause.RECOVERABLE_FAILOVER: "a failure",
+}
 
 
 def cores(count: float, memory: int = 0) -> ResourceProfile:
@@ -46,13 +54,16 @@ def rescale_record(
     record: RescaleRecord, graph: JobGraph, spans: Sequence[SchedulerStateSpan] = ()
 ) -> Rescale:
     """A record; without ``spans`` as the history and the overview show it. What has other names there is named."""
+    vertices = _vertices(record, graph)
     return made_of(
         Rescale,
         record,
+        cause_in_words=_CAUSES[record.cause],
+        parallelism_in_words=parallelism_in_words(vertices.values(), is_open=record.is_open),
         rescale_uuid=record.uuid,
         resource_requirements_uuid=record.requirements_uuid,
         rescale_attempt_id=record.attempt_id,
-        vertices=_vertices(record, graph),
+        vertices=vertices,
         slots=_slots(record),
         scheduler_states=list(spans),
         start_timestamp_ms=record.start_ms,
@@ -70,6 +81,26 @@ def rescale_details(record: RescaleRecord, state: JobState, now_ms: int) -> Resc
         enter_ms = max(state.phase_since_ms, record.start_ms)
         spans.append(_span(StateSpan(state.phase.kind, enter_ms, None), now_ms))
     return rescale_record(record, state.graph, spans)
+
+
+def parallelism_in_words(vertices: Iterable[VertexRescale], *, is_open: bool) -> str | None:
+    """`delays 1->4, store 1->2`: the vertices that changed, or `unchanged: delays 4` what stayed. At the first start
+    there is no before: `start: delays 4, store 2`."""
+    both = [
+        (one.job_vertex_name, one.pre_rescale_parallelism, one.post_rescale_parallelism) for one in vertices
+    ]
+    if is_open and all(after is None for _, _, after in both):
+        return None
+    is_first = all(before is None for _, before, _ in both)
+    changed = [
+        f"{name} {after}" if before is None else f"{name} {before}->{after}"
+        for name, before, after in both
+        if after not in (None, before)
+    ]
+    if changed:
+        return ("start: " if is_first else "") + ", ".join(changed)
+    kept = [f"{name} {before}" for name, before, _ in both if before is not None]
+    return f"unchanged: {', '.join(kept)}" if kept else None
 
 
 def _vertices(record: RescaleRecord, graph: JobGraph) -> dict[str, VertexRescale]:

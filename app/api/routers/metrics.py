@@ -90,9 +90,9 @@ async def list_executors(job: Job) -> Executors:
     """The executors of a job, with their memory and work
 
     As the driver reported them last, at most every five seconds. The driver is one of them, with the id driver. Empty
-    before the first report, for a job that has ended, and with slotwise.metrics.load false.
+    before the first report of an attempt, while no attempt runs, and with slotwise.metrics.load false.
     """
-    return render.executors(job.load.executors)
+    return render.executors(job.executors_load)
 
 
 @router.get("/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics")

@@ -144,7 +144,8 @@ async def put_resource_requirements(
     happen. An upper bound above the max parallelism of a stateful vertex, and statePartitions, redistribute its
     state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
     with retry=true. In reactive mode bounds are refused: 409. With a deadline the former bounds stay in force until all
-    slots of the new bounds are there; deadlines of other vertices do not change.
+    slots of the new bounds are there; deadlines of other vertices do not change. Bounds that are declared already do
+    not get another deadline: the answer then has the header X-Slotwise-Deadline: unchanged.
     """
     job_id = job.state.job_id
     update = RequirementsUpdate(
@@ -159,6 +160,8 @@ async def put_resource_requirements(
     with plane.tracing.request("PUT", _PATH, job_id, request.scope["headers"]):
         result = await plane.update_requirements(job_id, update)
     response.headers["ETag"] = etag(result.version)
+    if deadline is not None and not result.changed:
+        response.headers["X-Slotwise-Deadline"] = "unchanged"
     if job.state.graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(plane.job(job_id).state)

@@ -83,6 +83,10 @@ class Rescale(Camel):
     )
     reprocessed_records: int | None
     rollback_of: int | None = Field(description="The number of the record whose rescale this one takes back.")
+    cause_in_words: str = Field(description="The trigger cause for people.")
+    parallelism_in_words: str | None = Field(
+        description="The parallelism before and after of what changed, else of what stayed; null if not decided yet."
+    )
 
 
 class RescaleCounts(Camel):

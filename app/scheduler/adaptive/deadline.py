@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.model.requirements import OnTimeout
+from app.model.requirements import OnTimeout, Requirements
 from app.model.rescale import TriggerCause
+from app.model.scaling_policy import within
 from app.scheduler.adaptive import (
     executing,
     hold,
@@ -19,6 +20,7 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling, WaitingForResources
+from app.scheduler.slots import Demand
 
 Update = Callable[[Draft, RequirementsUpdated], None]
 """Takes other bounds over, in whatever phase the job is."""
@@ -30,12 +32,14 @@ def due(draft: Draft, update: Update) -> None:
         one = next((other for other in draft.state.pending if other.version == version), None)
         if one is None or one.deadline is None or one.begun or one.deadline.at_ms > draft.now_ms:
             continue
-        why = _why(draft.state, one)
-        if one.deadline.on_timeout is OnTimeout.ROLLBACK:
-            reason = f"The deadline of version {one.version} passed."
-            update(draft, pending.undoing(draft.state, one, one.requested_by, f"{why}.", reason))
-        else:
+        reason, why = f"The deadline of version {one.version} passed.", _why(draft.state, one)
+        back = pending.undoing(draft.state, one, one.requested_by, f"{why}.", reason)
+        if one.deadline.on_timeout is OnTimeout.COMMIT:
             _commit(draft, one, why)
+        elif (limit := _beyond_cap(draft.state, back.requirements)) is not None:
+            _commit(draft, one, f"{limit}. {why}")
+        else:
+            update(draft, back)
 
 
 def _commit(draft: Draft, one: Pending, why: str) -> None:
@@ -65,6 +69,14 @@ def _commit(draft: Draft, one: Pending, why: str) -> None:
         starting.review_waiting(draft)
     elif isinstance(phase, Rescaling):
         rescaling.retarget(draft)
+
+
+def _beyond_cap(state: JobState, back: Requirements) -> str | None:
+    """Why the bounds ``back`` cannot come back, without a full stop: a lower cap was set while others waited."""
+    minimal, cap = Demand.of(state.graph, within(state.policy, state.graph, back)).minimal, state.share.cap
+    if cap is None or minimal <= cap:
+        return None
+    return f"The former bounds do not come back: their lower bounds need {minimal} slots, and the cap is {cap}"
 
 
 def _why(state: JobState, one: Pending) -> str:

@@ -55,17 +55,14 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
             kept.append(evolve(one, former=former))
         if one.deadline is None or one.begun:
             continue
-        left = seconds(max(0, one.deadline.at_ms - draft.now_ms))
         if former:
+            left = seconds(max(0, one.deadline.at_ms - draft.now_ms))
             told.append(
                 f"{_named(state, former)} of version {one.version} still wait for a deadline in {left}."
             )
         if len(former) < len(one.former):
             gone = tuple(pair for pair in one.former if pair[0] in changed)
-            told.append(
-                f"{_named(state, gone)} of version {one.version} waited for a deadline in {left}, which does not count "
-                "any more."
-            )
+            told.append(_does_not_count(state, gone, one, draft.now_ms))
     if len(kept) < len(state.pending) or any(one not in state.pending for one in kept):
         draft.set(pending=tuple(kept))
     return told
@@ -149,9 +146,10 @@ def drop(draft: Draft, *gone: Pending) -> None:
     draft.set(pending=tuple(one for one in draft.state.pending if one not in gone))
 
 
-def carry_over(draft: Draft, graph: JobGraph, carried: BoundsOfVertices) -> None:
-    """Another version of the job comes into force, with ``graph`` and the bounds ``carried``."""
-    state, kept, now = draft.state, [], dict(carried)
+def carry_over(draft: Draft, graph: JobGraph, carried: BoundsOfVertices) -> list[tuple[Pending, str]]:
+    """Another version of the job comes into force, with ``graph`` and the bounds ``carried``. The deadlines that end
+    by it, each with a sentence."""
+    state, kept, now, ended = draft.state, [], dict(carried), []
     for one in state.pending:
         former = []
         for vertex, own in one.former:
@@ -163,8 +161,12 @@ def carry_over(draft: Draft, graph: JobGraph, carried: BoundsOfVertices) -> None
                 former.append((vertex, bounds))
         if former and one.deadline is not None:
             kept.append(evolve(one, former=tuple(former), former_partitions=(), begun=False, taken_back=None))
+        gone = tuple(pair for pair in one.former if pair[0] not in dict(former))
+        if gone and one.deadline is not None:
+            ended.append((one, _does_not_count(state, gone, one, draft.now_ms)))
     if state.pending:
         draft.set(pending=tuple(kept))
+    return ended
 
 
 def settle(draft: Draft, before: JobState) -> None:
@@ -182,6 +184,9 @@ def settle(draft: Draft, before: JobState) -> None:
         begun = one.deadline is not None and _is_begun(draft.state, one)
         if begun != one.begun:
             _replace(draft, one, evolve(one, begun=begun))
+    for one in draft.state.pending:
+        if one.deadline is not None and not one.record and draft.state.timeline.records:
+            _give_record(draft, one)
     # Created is left at once.
     waits = not isinstance(draft.state.phase, (Created, *_ENDS))
     draft.keep(DEADLINE_TIMER, due_ms(draft.state) if waits else None)
@@ -270,6 +275,13 @@ def _tell_of_nothing_done(draft: Draft, one: Pending) -> None:
         timeline.note(draft, message)
 
 
+def _give_record(draft: Draft, one: Pending) -> None:
+    """``one`` was declared before the job had any record: by the record that it gets now, it can be canceled."""
+    message = f"The bounds of {_named(draft.state, one.former)} of version {one.version} wait for their deadline."
+    timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+    _replace(draft, one, evolve(one, record=draft.state.timeline.records))
+
+
 def _replace(draft: Draft, one: Pending, new: Pending) -> None:
     draft.set(pending=tuple(new if other is one else other for other in draft.state.pending))
 
@@ -284,6 +296,16 @@ def _changed(before: Requirements, after: Requirements) -> frozenset[str]:
             for vertex, bounds in after.bounds
             if was[vertex] != bounds or numbers.get(vertex) != others.get(vertex)
         ]
+    )
+
+
+def _does_not_count(state: JobState, gone: BoundsOfVertices, one: Pending, now_ms: int) -> str:
+    """The deadline of ``one`` ends for the vertices of ``gone``."""
+    assert one.deadline is not None
+    left = seconds(max(0, one.deadline.at_ms - now_ms))
+    return (
+        f"{_named(state, gone)} of version {one.version} waited for a deadline in {left}, which does not count any "
+        "more."
     )
 
 

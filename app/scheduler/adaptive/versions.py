@@ -81,7 +81,7 @@ def adopt(draft: Draft) -> bool:
         else _bounds_forth(state, reactive=coming.options.is_reactive)
     )
     wanted = tuple((vertex.id, _within(chosen(vertex), vertex.max_parallelism)) for vertex in graph.vertices)
-    pending.carry_over(draft, graph, wanted)
+    ended = pending.carry_over(draft, graph, wanted)
     number = state.requirements.version + 1
     requirements = Requirements(
         derive_id(state.job_id, "requirements", number),
@@ -117,6 +117,9 @@ def adopt(draft: Draft) -> bool:
         draft.set(versions=evolve(state.versions, current=coming.number, replacement=trial))
         _tell(draft, coming.number, "TRIAL")
     timeline.redraw(draft)
+    for one, sentence in ended:
+        message = f"Version {coming.number} of the job comes into force: {sentence}"
+        timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
     return True
 
 

@@ -1,7 +1,7 @@
 // One job: what it does, why, and what happened to it.
 
 import { html, useEffect, useMemo, useRef, useState } from "./standalone.module.js";
-import { call, get, job as path } from "./api.js";
+import { call, get, job as path, newKey } from "./api.js";
 import { useEvents, useNow, useRead } from "./live.js";
 import { Dialog, EventItem, Live, Problem, SlotBar, Status, hasEnded, kindOf } from "./parts.js";
 import { BOUNDS, DeclareDialog, policyOf } from "./bounds.js";
@@ -9,7 +9,7 @@ import { Graph } from "./graph.js";
 import { Log } from "./log.js";
 import { ALL, busyTimes, readOn } from "./series.js";
 import { FIRST_RANGE_MS, Timeline, stepOf } from "./timeline.js";
-import { cause, change, duration, outcome, time, took } from "./words.js";
+import { change, duration, outcome, time, took } from "./words.js";
 
 const EVERY_MS = 5_000;
 const EVENTS_MAX = 1_000;
@@ -168,10 +168,12 @@ const ENDINGS = {
 /** `what`: the thing that the verb is done to, if that is not the job itself. */
 function Confirm({ verb, what, text, method, rest, job, onClose, onDone }) {
   const [state, setState] = useState({});
+  // If the answer is lost and the button is pressed again, the server knows the request again.
+  const key = useMemo(newKey, []);
   async function act() {
     setState({ isSending: true });
     try {
-      await call(method, path(job.jid, rest));
+      await call(method, path(job.jid, rest), { headers: { "Idempotency-Key": key } });
       if (rest === "") location.hash = "#/";
       onClose();
       onDone();
@@ -249,7 +251,7 @@ function Rescales({ job, records, pending, now }) {
     <thead><tr>${COLUMNS.map((name) => html`<th>${name}</th>`)}</tr></thead>
     <tbody>${records.slice(0, EVENTS_SHOWN).map((one) => html`<tr key=${one.number}>
       <td>${one.number}</td><td>${time(one.startTimestampInMillis, now)}</td>
-      <td>${cause(one)}<small>${[one.requestedBy, one.reason].filter(Boolean).join(": ")}</small></td>
+      <td>${one.causeInWords}<small>${[one.requestedBy, one.reason].filter(Boolean).join(": ")}</small></td>
       <td>${change(one)}</td><td>${one.rung ?? ""}</td><td>${took(one, now)}</td>
       <td>${one.outputGapInMillis === null ? "" : duration(one.outputGapInMillis)}</td>
       <td><span class="status ${kindOf(one.terminalState ?? "OPEN")}">${outcome(one)}</span>

@@ -25,28 +25,11 @@ export function count(value) {
   return value.toLocaleString("en", style);
 }
 
-const CAUSES = {
-  INITIAL_SCHEDULE: "first start",
-  UPDATE_REQUIREMENT: "bounds were declared",
-  UPDATE_POLICY: "a floor or ceiling was set",
-  NEW_RESOURCE_AVAILABLE: "slots came or went",
-  RECOVERABLE_FAILOVER: "a failure",
-};
-export const cause = (record) => CAUSES[record.triggerCause] ?? record.triggerCause;
-
 const OUTCOMES = { COMPLETED: "completed", FAILED: "failed", IGNORED: "ignored" };
 export const outcome = (record) => OUTCOMES[record.terminalState] ?? "in progress";
 
-/** Which vertices a rescale changed, and how: "counts 2→4". */
-export function change(record) {
-  const all = Object.values(record.vertices);
-  const told = all.filter((one) => one.postRescaleParallelism !== null);
-  const changed = told.filter((one) => one.preRescaleParallelism !== one.postRescaleParallelism);
-  if (changed.length === 0) return told.length ? "unchanged" : "not decided";
-  const text = ({ jobVertexName: name, preRescaleParallelism: pre, postRescaleParallelism: post }) =>
-    pre === null ? `${name} ${post}` : `${name} ${pre}→${post}`;
-  return changed.map(text).join(", ");
-}
+/** The parallelism before and after. */
+export const change = (record) => (record.parallelismInWords ?? "not decided").replaceAll("->", "→");
 
 export function took(record, now) {
   return duration((record.endTimestampInMillis ?? now) - record.startTimestampInMillis);
@@ -55,7 +38,7 @@ export function took(record, now) {
 /** What there is to say of a rescale: [[term, text], ...]. */
 export function facts(record, now) {
   return [
-    ["Cause", cause(record)],
+    ["Cause", record.causeInWords],
     ["By", record.requestedBy],
     ["Why", record.reason],
     ["Parallelism", change(record)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from app.model.batch import RegionStatus
 from app.model.plan import Rung
@@ -20,6 +21,12 @@ from app.scheduler.slots import Demand
 from app.worker.requests.declared import refusal_by_cap
 from app.worker.requests.requirements import is_same, not_there_yet, reactive_sentence
 from app.worker.views import DryRun, Supply
+
+
+_IN_VAIN: Final = (
+    "These bounds are declared already, so this deadline has no effect. To give them another one, cancel the rescale "
+    "that waits and declare them again."
+)
 
 
 def dry_run(
@@ -79,7 +86,7 @@ def dry_run(
     elif reachable < desired:
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
-    sentences += [*short_of, *_waits(state, declared, on_timeout, reachable)]
+    sentences += [*short_of, *_waits(state, declared, on_timeout, reachable, same=same)]
     rung = _rung(state, current, parallelism)
     if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
@@ -95,9 +102,11 @@ def dry_run(
 
 
 def _waits(
-    state: JobState, declared: Requirements, on_timeout: OnTimeout | None, reachable: int
+    state: JobState, declared: Requirements, on_timeout: OnTimeout | None, reachable: int, *, same: bool
 ) -> list[str]:
-    """What a deadline means for bounds that need more slots than can be had."""
+    """What a deadline means for bounds that need more slots than can be had. ``same``: they are declared already."""
+    if same:
+        return [] if on_timeout is None else [_IN_VAIN]
     if on_timeout is None or reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
         return []
     then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"

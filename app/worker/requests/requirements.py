@@ -246,7 +246,7 @@ def decide_cancellation(
     """What a request to cancel the rescale of ``record`` does.
 
     Raises:
-        StateConflict: nothing of that rescale waits.
+        StateConflict: nothing of that rescale waits, or the cap does not allow what would come back.
         StaleVersion: If-Match names another version of the requirements than the one in force.
     """
     refuse_stale(asked, state.requirements.version)
@@ -256,6 +256,9 @@ def decide_cancellation(
     who = f"Canceled by {asked.requested_by}" if asked.requested_by else "Canceled"
     why = ended(f"{who}: {asked.reason}" if asked.reason else who)
     event = undoing(state, one, asked.requested_by, why, asked.reason)
+    refused = refusal_by_cap(state, within(state.policy, state.graph, event.requirements))
+    if refused is not None:
+        raise StateConflict(f"The bounds before rescale {record.number} cannot come back. {refused}")
     return RequestDecision(event, RequirementsResult(event.requirements.version, changed=True))
 
 

@@ -201,6 +201,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "reason": "more flights",
         "rung": "in-place",
         "outputGapInMillis": 12,
+        "parallelismInWords": "delays 1->4",
         **changes,
     }
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.model.ids import vertex_id
 from tests.unit.cli.conftest import JOB_ID, bounds
-from tests.unit.cli.test_rescales import HISTORY, REQUIREMENTS, open_record, record, vertices
+from tests.unit.cli.test_rescales import HISTORY, REQUIREMENTS, open_record, record
 
 Run = Callable[..., Any]
 
@@ -80,7 +80,7 @@ def wait(slotwise: Run, fake: Any, *looks: tuple[list[dict[str, Any]], bool], up
 
 def test_what_ends_while_the_bounds_wait_is_not_their_outcome(slotwise: Run, fake: Any) -> None:
     """A slot came that the former bounds allow, then all."""
-    small, own = record(2, vertices=vertices(delays=(1, 2))), record(3)
+    small, own = record(2, parallelismInWords="delays 1->2"), record(3)
     looks = (
         ([open_record(2)], True),
         ([small], True),

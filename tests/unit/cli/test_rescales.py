@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.rescales import before_after, history_text, remarks, sentence_of
+from app.cli.rescales import history_text, remarks, sentence_of
 
 require = importlib.import_module("app.cli.require")
 Run = Callable[..., Any]
@@ -21,7 +21,7 @@ def record(number: int = 1, **changes: Any) -> dict[str, Any]:
     return {
         "number": number,
         "rescaleUuid": f"{number:032x}",
-        "vertices": vertices(delays=(1, 4), store=(2, 2)),
+        "parallelismInWords": "delays 1->4",
         "startTimestampInMillis": 1_795_204_804_651,
         "endTimestampInMillis": 1_795_204_879_651,
         "terminalState": "COMPLETED",
@@ -39,28 +39,6 @@ def record(number: int = 1, **changes: Any) -> dict[str, Any]:
 def open_record(number: int = 1) -> dict[str, Any]:
     unknown = ("terminalState", "terminatedReason", "endTimestampInMillis", "rung", "outputGapInMillis")
     return record(number, **dict.fromkeys(unknown))
-
-
-def vertices(**parallelism: tuple[int | None, int | None]) -> dict[str, Any]:
-    return {
-        name: {"jobVertexName": name, "preRescaleParallelism": before, "postRescaleParallelism": after}
-        for name, (before, after) in parallelism.items()
-    }
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        (vertices(a=(1, 4), b=(2, 2)), "a 1->4"),
-        (vertices(a=(2, 2), b=(1, None)), "unchanged: a 2, b 1"),
-        (vertices(a=(None, 2), b=(None, 1)), "start: a 2, b 1"),
-        (vertices(a=(None, None)), "-"),
-        (vertices(a=(2, None), b=(None, None)), "unchanged: a 2"),
-        ({}, "-"),
-    ],
-)
-def test_before_and_after_in_words(given: dict[str, Any], text: str) -> None:
-    assert before_after(record(vertices=given)) == text
 
 
 def test_remarks_say_who_what_for_and_what_happened() -> None:
