@@ -5,7 +5,7 @@ The embedded host implements it with processes; the simulator implements it with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -110,9 +110,9 @@ class ExecutorCluster(Protocol):
         ...
 
     async def executor_log(
-        self, job_id: str, attempts: range, executor: int, output: str, parts: Sequence[tuple[int, int]]
-    ) -> list[ExecutorLog]:
-        """Parts of what an executor wrote to ``output``, stdout or stderr: for each the first byte and how many.
+        self, job_id: str, attempts: range, executor: int, output: str, begin: int, size: int
+    ) -> ExecutorLog:
+        """At most ``size`` bytes, from byte ``begin``, of what an executor wrote to ``output``, stdout or stderr.
         ``attempts``: those of the driver that ran the job last.
 
         Raises:

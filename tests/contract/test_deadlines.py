@@ -164,23 +164,6 @@ async def test_bounds_that_are_declared_already_do_not_get_another_deadline(worl
 # ---- canceling
 
 
-async def test_what_the_cap_does_not_allow_is_not_brought_back(world: World) -> None:
-    wide = bounds(flights=(2, 2), delays=(1, 2), store=(2, 2))
-    job_id = await world.running()
-    await world.put(job_id, wide)
-    await world.completed(job_id, 2)
-    await world.put(
-        job_id, bounds(flights=(1, 2), delays=(1, 12), store=(1, 2)), **{"X-Slotwise-Deadline": "1 h"}
-    )
-    (one,) = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
-    url = f"/jobs/{job_id}/rescales/{(await record(world, job_id, one['rescale']))['rescaleUuid']}"
-    share = {"weight": 1, "priority": 0, "cap": 3}
-    assert (await world.http.put(f"/jobs/{job_id}/slot-share", json=share)).status_code == 200
-    answer = await world.http.delete(url)
-    assert answer.status_code == 409, answer.text
-    print(answer.json())
-
-
 async def test_a_rescale_that_waits_is_canceled(world: World) -> None:
     job_id = await world.running()
     await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})

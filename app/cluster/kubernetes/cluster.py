@@ -229,8 +229,8 @@ class KubernetesCluster:
         await self.periodic.run("asks for room", once, every_s=self.poll_s)
 
     async def executor_log(
-        self, job_id: str, attempts: range, executor: int, output: str, parts: Sequence[tuple[int, int]]
-    ) -> list[ExecutorLog]:
+        self, job_id: str, attempts: range, executor: int, output: str, begin: int, size: int
+    ) -> ExecutorLog:
         raise NoExecutorLog("Logs of executors on Kubernetes are those of their pods: see kubectl logs.")
 
     async def cleared(self, job_id: str) -> None:

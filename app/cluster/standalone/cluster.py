@@ -17,7 +17,7 @@ import structlog
 from app.cluster.periodic import Periodic
 from app.cluster.ports import ExecutorLog, ExecutorLogAway, Offer
 from app.cluster.reachability import Reachability
-from app.cluster.standalone.executor_logs import read_log
+from app.cluster.standalone.executor_logs import ExecutorLogPages
 from app.cluster.standalone.identity import Match, match, of_another
 from app.cluster.standalone.roster import (
     NotAMaster,
@@ -64,6 +64,7 @@ class StandaloneCluster:
         self._driver_host = driver_host
         self._now_ms = now_ms
         self._http = httpx.AsyncClient(timeout=_ANSWER_TIMEOUT_S, trust_env=False)
+        self._executor_logs = ExecutorLogPages(self._http)
         # What was last known of the workers, and since when each.
         self._known: dict[str, Worker] = {}
         self._since_ms: dict[str, int] = {}
@@ -148,11 +149,11 @@ class StandaloneCluster:
         log.warning("the master still shows an application of a driver that is gone", job=job_id)
 
     async def executor_log(
-        self, job_id: str, attempts: range, executor: int, output: str, parts: Sequence[tuple[int, int]]
-    ) -> list[ExecutorLog]:
+        self, job_id: str, attempts: range, executor: int, output: str, begin: int, size: int
+    ) -> ExecutorLog:
         if (roster := await self._roster()) is None:
             raise ExecutorLogAway(f"The Spark master is away: {self._told}.")
-        return await read_log(self._http, roster, job_id, attempts, executor, output, parts)
+        return await self._executor_logs.read(roster, job_id, attempts, executor, output, begin, size)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import httpx
@@ -17,31 +17,47 @@ _HEADER: Final = re.compile(rb"==== Bytes (\d+)-(\d+) of (\d+) of [^\n]* ====\n?
 _HEADER_BYTES: Final = 8192
 _AT_ONCE: Final = 8
 """Workers that are asked at the same time."""
+_PLACES_MAX: Final = 1_000
 _MOST_BYTES: Final = 8 << 20
 """Of the page of a worker: it may show a thousand executors."""
 
 
-async def read_log(
-    http: httpx.AsyncClient,
-    roster: Roster,
-    job_id: str,
-    attempts: range,
-    executor: int,
-    output: str,
-    parts: Sequence[tuple[int, int]],
-) -> list[ExecutorLog]:
-    """See `ExecutorCluster.executor_log`; of the newest application of the driver.
+class ExecutorLogPages:
+    """Remembers on which worker each executor was found: who follows its log asks that worker alone."""
 
-    Raises:
-        NoExecutorLog: there is none, or no worker tells of it; a sentence.
-    """
-    application = roster.newest_of(job_id, attempts)
-    if application is None:
-        raise NoApplication(
-            f"The Spark master knows of no application of attempt {attempts[-1]} of job {job_id}."
-        )
-    places, silent = await _executors(http, roster.workers, application)
-    if (webui := places.get(executor)) is None:
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+        self._found: dict[tuple[str, int], str] = {}
+
+    async def read(
+        self, roster: Roster, job_id: str, attempts: range, executor: int, output: str, begin: int, size: int
+    ) -> ExecutorLog:
+        """See `ExecutorCluster.executor_log`; of the newest application of the driver.
+
+        Raises:
+            NoExecutorLog: there is none, or no worker tells of it; a sentence.
+        """
+        application = roster.newest_of(job_id, attempts)
+        if application is None:
+            raise NoApplication(
+                f"The Spark master knows of no application of attempt {attempts[-1]} of job {job_id}."
+            )
+        log = {"appId": application, "executorId": executor, "logType": output}
+        known = self._found.pop((application, executor), None)
+        if known is None or known not in {each.webui for each in roster.workers}:
+            known = await self._worker_of(roster, job_id, application, executor)
+        part = await _part(self._http, f"{known}/log/", log, begin, size)
+        # Last: where it was not found it is looked for again, and those asked for long ago are forgotten.
+        self._found[application, executor] = known
+        while len(self._found) > _PLACES_MAX:
+            del self._found[next(iter(self._found))]
+        return part
+
+    async def _worker_of(self, roster: Roster, job_id: str, application: str, executor: int) -> str:
+        """The page of the worker that has an executor, which all workers are asked for."""
+        places, silent = await _executors(self._http, roster.workers, application)
+        if (webui := places.get(executor)) is not None:
+            return webui
         known = ", ".join(map(str, sorted(places))) or "none"
         sentence = (
             f"have no log of executor {executor} of job {job_id}, whose application is {application}; there are logs "
@@ -53,8 +69,6 @@ async def read_log(
                 f"{sentence}"
             )
         raise NoExecutorLog(f"The workers that are alive {sentence}")
-    log = {"appId": application, "executorId": executor, "logType": output}
-    return [await _part(http, f"{webui}/log/", log, begin, size) for begin, size in parts]
 
 
 async def _part(http: httpx.AsyncClient, url: str, log: dict[str, Any], begin: int, size: int) -> ExecutorLog:

@@ -76,7 +76,9 @@ def _beyond_cap(state: JobState, back: Requirements) -> str | None:
     minimal, cap = Demand.of(state.graph, within(state.policy, state.graph, back)).minimal, state.share.cap
     if cap is None or minimal <= cap:
         return None
-    return f"The former bounds do not come back: their lower bounds need {minimal} slots, and the cap is {cap}"
+    return (
+        f"The former bounds do not come back: their lower bounds need {minimal} slots, and the cap is {cap}"
+    )
 
 
 def _why(state: JobState, one: Pending) -> str:

@@ -277,7 +277,9 @@ def _tell_of_nothing_done(draft: Draft, one: Pending) -> None:
 
 def _give_record(draft: Draft, one: Pending) -> None:
     """``one`` was declared before the job had any record: by the record that it gets now, it can be canceled."""
-    message = f"The bounds of {_named(draft.state, one.former)} of version {one.version} wait for their deadline."
+    message = (
+        f"The bounds of {_named(draft.state, one.former)} of version {one.version} wait for their deadline."
+    )
     timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
     _replace(draft, one, evolve(one, record=draft.state.timeline.records))
 

@@ -22,7 +22,6 @@ from app.worker.requests.declared import refusal_by_cap
 from app.worker.requests.requirements import is_same, not_there_yet, reactive_sentence
 from app.worker.views import DryRun, Supply
 
-
 _IN_VAIN: Final = (
     "These bounds are declared already, so this deadline has no effect. To give them another one, cancel the rescale "
     "that waits and declare them again."

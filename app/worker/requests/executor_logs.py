@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from app.cluster.ports import ExecutorCluster, ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
@@ -11,11 +12,19 @@ from app.model.secret_texts import part_without_secrets
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
+from app.worker.requests.log_borders import (
+    around_bytes,
+    character,
+    texts,
+    whole_characters,
+    whole_lines,
+)
 from app.worker.requests.views_of_logs import LogPart, no_such_attempt, secrets_of_job
 from app.worker.retrying import reading
 from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
 
-_AROUND_BYTES: Final = 16 << 10
+_REPLACED: Final = "\ufffd".encode()
+_NO_CHARACTER: Final = b"\xff"
 _READERS_MAX: Final = 4
 """Each asks all the workers."""
 _WITHIN_S: Final = 20.0
@@ -49,10 +58,14 @@ class ExecutorLogs:
             raise Unavailable(
                 f"{_READERS_MAX} clients read logs of executors at this server already: try again."
             )
+        known = secrets_of_job(job)
+        around = around_bytes(known)
+        begin = max(0, offset - around)
         self._readers += 1
         try:
             async with asyncio.timeout(_WITHIN_S):
-                before, text, after = await self._parts(job.job_id, rows, executor, output, offset, limit)
+                span = (begin, offset - begin + limit + around)
+                window = await self._window(job.job_id, rows, executor, output, *span)
         except TimeoutError as error:
             raise Unavailable(
                 f"The cluster did not give the log of executor {executor} within {_WITHIN_S:.0f} s: this server has to "
@@ -60,29 +73,22 @@ class ExecutorLogs:
             ) from error
         finally:
             self._readers -= 1
-        if offset > text.length:
+        if offset > window.length:
             raise BeyondLog(
-                f"The query parameter from should be at most {text.length}, where the log ends now, found {offset}."
+                f"The query parameter from should be at most {window.length}, where the log ends now, found {offset}."
             )
-        shown, rest = _whole_lines(text)
-        words = await asyncio.to_thread(
-            part_without_secrets, before.text, shown, rest + after.text, secrets_of_job(job)
-        )
-        end = text.end - len(rest.encode())
-        is_over = row.state is AttemptState.DEAD and end >= text.length
-        return LogPart(words, text.begin, end, is_complete=is_over)
+        part = await asyncio.to_thread(_part_of, window, offset, limit, known)
+        return replace(part, is_complete=row.state is AttemptState.DEAD and part.next >= window.length)
 
-    async def _parts(
-        self, job_id: str, rows: Sequence[Attempt], executor: int, output: str, offset: int, limit: int
-    ) -> list[ExecutorLog]:
+    async def _window(
+        self, job_id: str, rows: Sequence[Attempt], executor: int, output: str, begin: int, size: int
+    ) -> ExecutorLog:
         assert self._cluster is not None
         newest = rows[-1]
         before = max((each.attempt for each in rows if each.driver_id != newest.driver_id), default=0)
         attempts = range(before + 1, newest.attempt + 1)
-        begin = max(0, offset - _AROUND_BYTES)
-        parts = ((begin, offset - begin), (offset, limit), (offset + limit, _AROUND_BYTES))
         try:
-            return await self._cluster.executor_log(job_id, attempts, executor, output, parts)
+            return await self._cluster.executor_log(job_id, attempts, executor, output, begin, size)
         except NoExecutorLog as error:
             # A driver that has started tells the master of itself soon; one that is over never will.
             is_early = isinstance(error, NoApplication) and newest.state is not AttemptState.DEAD
@@ -90,9 +96,22 @@ class ExecutorLogs:
             raise (Unavailable if may_come else LogGone)(str(error)) from error
 
 
-def _whole_lines(part: ExecutorLog) -> tuple[str, str]:
-    """The text up to the end of its last line, and what is left of it. Where bytes are no characters it is not known
-    where in the log a line ends."""
-    is_known = len(part.text.encode()) == part.end - part.begin
-    cut = part.text.rfind("\n") + 1 if is_known and part.end < part.length else 0
-    return (part.text[:cut], part.text[cut:]) if cut else (part.text, "")
+def _part_of(window: ExecutorLog, offset: int, limit: int, known: tuple[str, ...]) -> LogPart:
+    """Of ``window``, which has more than the part around it."""
+    content = _bytes_of(window)
+    at, stop = (min(place - window.begin, len(content)) for place in (offset, offset + limit))
+    if window.begin + stop < window.length and at < stop:
+        stop = whole_lines(content, at, stop) or whole_characters(content, at, stop)
+    at = character(content, at)
+    words = part_without_secrets(*texts(content, at, stop), known)
+    return LogPart(words, window.begin + at, window.begin + stop, is_complete=False, size=window.length)
+
+
+def _bytes_of(window: ExecutorLog) -> bytes:
+    """The bytes that ``window`` is the text of. The cluster has replaced what is no character by U+FFFD: a byte each,
+    and at the end, where a character may be cut off, up to three."""
+    content, size = window.text.encode(), window.end - window.begin
+    if len(content) == size:
+        return content
+    content = content.replace(_REPLACED, _NO_CHARACTER)
+    return content + _NO_CHARACTER * (size - len(content))

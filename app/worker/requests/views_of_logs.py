@@ -19,6 +19,7 @@ from app.model.secret_texts import part_without_secrets, secrets_of
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
+from app.worker.requests.log_borders import around_bytes, character, texts, whole_characters, whole_lines
 from app.worker.requests.log_lines import MOST_BYTES, FoundLines, find_lines
 from app.worker.retrying import reading
 from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
@@ -27,9 +28,6 @@ T = TypeVar("T")
 IsGone = Callable[[], Awaitable[bool]]
 
 _PART_BYTES = 64 << 10
-_AROUND_BYTES = 16 << 10
-# Bytes of UTF-8 for one character.
-_CHARACTER_BYTES = 4
 # A line that goes on growing is shown when it has its end, or has not grown for so long.
 _LINE_PATIENCE_S = 2.0
 _POLL_S = 0.25
@@ -56,12 +54,13 @@ class AttemptView:
 @dataclass(frozen=True, slots=True)
 class LogPart:
     """Of the log of an attempt: ``text`` is what stands from byte ``begin`` up to byte ``next``, without secrets.
-    ``is_complete``: the attempt is over and nothing comes behind it."""
+    ``is_complete``: the attempt is over and nothing comes behind it. ``size``: of the whole log, if it is known."""
 
     text: str
     begin: int
     next: int
     is_complete: bool
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +292,7 @@ def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
         BeyondLog: it does not go so far.
         OSError: it cannot be read.
     """
-    around = max(_AROUND_BYTES, _CHARACTER_BYTES * max(map(len, known), default=0))
+    around = around_bytes(known)
     with open_log(stretch.path) as opened:
         first, end = stretch.bounds_in(opened)
         if stretch.begin + offset > end:
@@ -317,41 +316,16 @@ def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
     # Less may be there by now: somebody may have emptied the file.
     at, stop = (min(place - window_begin, len(window)) for place in (begin, until))
     if until < end and at < stop:
-        stop = _whole_lines(window, at, stop) or _whole_characters(window, at, stop)
+        stop = whole_lines(window, at, stop) or whole_characters(window, at, stop)
     elif is_young and not stretch.is_over:
-        stop = _whole_lines(window, at, stop) or at
+        stop = whole_lines(window, at, stop) or at
     if stop <= at:
         return nothing
-    at = _character(window, at)
-    before, text, after = (
-        part.decode(errors="replace") for part in (window[:at], window[at:stop], window[stop:])
-    )
+    at = character(window, at)
     following = window_begin + stop
     return LogPart(
-        note + part_without_secrets(before, text, after, known),
+        note + part_without_secrets(*texts(window, at, stop), known),
         window_begin + at - stretch.begin,
         following - stretch.begin,
         is_complete=stretch.is_over and following >= end,
     )
-
-
-def _whole_lines(window: bytes, at: int, stop: int) -> int:
-    """Where the last line that ends before ``stop`` has its end; 0 if none does behind ``at``."""
-    return window.rfind(b"\n", at, stop) + 1
-
-
-def _whole_characters(window: bytes, at: int, stop: int) -> int:
-    """Where the last character that ends before ``stop`` has its end; that of the first one if there is no other."""
-    begin = _character(window, stop)
-    first = window[at]
-    length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
-    return begin if begin > at else min(at + length, len(window))
-
-
-def _character(window: bytes, at: int) -> int:
-    """Where the character of UTF-8 begins that ``at`` is in."""
-    if at < len(window) and window[at] & 0xC0 == 0x80:
-        for begin in range(at - 1, max(-1, at - _CHARACTER_BYTES), -1):
-            if window[begin] & 0xC0 != 0x80:
-                return begin if window[begin] >= 0xC0 else at
-    return at

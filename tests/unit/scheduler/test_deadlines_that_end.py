@@ -60,8 +60,10 @@ def down_below_a_cap() -> Job:
 def test_bounds_that_a_cap_forbids_do_not_come_back() -> None:
     job = down_below_a_cap().wait(600_000)
     assert (declared(job), job.state.pending) == ([(1, 8), (1, 4)], ())
-    messages = " ".join(record.message or "" for record in job.records + [job.open])
-    assert "The former bounds do not come back: their lower bounds need 5 slots, and the cap is 3." in messages
+    messages = " ".join(record.message or "" for record in [*job.records, job.open])
+    assert (
+        "The former bounds do not come back: their lower bounds need 5 slots, and the cap is 3." in messages
+    )
     job.hold(3).wait(100_000)
     assert sum(job.starts().parallelism) == 3
 
