@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
+import httpx
 import typer
 
 from app.cli.client import Client
@@ -32,6 +33,7 @@ from app.model.status import TERMINAL_STATUSES
 T = TypeVar("T")
 
 _POLL_S = 0.5
+_LOOK_S = 2.0
 # A log that was removed, or an attempt that is not kept any more.
 _GONE = (404, 410)
 _NO_ATTEMPT = "The job has had no attempt yet, so there is no log."
@@ -96,15 +98,14 @@ def logs(
 ) -> None:
     """Print what the driver of a job logged, or an executor of its newest attempt. With -f until the job ends, or the
     attempt if one is named."""
-    if executor is not None and follow:
-        raise CliError("Logs of executors cannot be followed: leave out --follow.")
     if executor is None and output is Output.STDOUT:
         raise CliError("--output is for the log of an executor: give --executor too.")
     client, job_id = call.client, call.client.find_job(job)
-    if executor is not None:
-        parts = _of_executor(client, job_id, attempt, {"executor": executor, "output": output.value})
+    of = None if executor is None else {"executor": executor, "output": output.value}
+    if follow:
+        parts = _followed(client, job_id, attempt, of)
     else:
-        parts = _followed(client, job_id, attempt) if follow else _once(client, job_id, attempt)
+        parts = _once(client, job_id, attempt) if of is None else _of_executor(client, job_id, attempt, of)
     with until_interrupted():
         for part in parts:
             _show(part, as_json=call.as_json)
@@ -138,10 +139,13 @@ def _of_executor(client: Client, job_id: str, attempt: int | None, of: dict[str,
     number = attempt or max((int(each["attempt"]) for each in _attempts(client, job_id)), default=None)
     if number is None:
         raise CliError(_NO_ATTEMPT)
-    at, following, is_complete = -1, 0, False
-    while at < following and not is_complete:
+    at, following, size = -1, 0, None
+    while at < following and (size is None or following < size):
         at = following
-        text, following, is_complete = _read(client, job_id, number, at, of)
+        text, headers = _asked(client, job_id, number, at, of)
+        # What is there now is what is asked for, as of a driver.
+        size = size or int(headers["X-Slotwise-Size"])
+        following = int(headers["X-Slotwise-Next"])
         if text:
             yield Part(number, text)
 
@@ -150,14 +154,20 @@ def _read(
     client: Client, job_id: str, attempt: int, at: int, of: dict[str, Any] | None = None
 ) -> tuple[str, int, bool]:
     """What stands from byte ``at``, from where to go on, and whether nothing comes any more."""
-    text, headers = client.get_text(f"/jobs/{job_id}/attempts/{attempt}/logs", {"from": at, **(of or {})})
+    text, headers = _asked(client, job_id, attempt, at, of)
     return text, int(headers["X-Slotwise-Next"]), headers["X-Slotwise-Complete"] == "true"
 
 
-def _followed(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
-    """One attempt to its end, or the newest and all that come until the job ends."""
+def _asked(
+    client: Client, job_id: str, attempt: int, at: int, of: dict[str, Any] | None
+) -> tuple[str, httpx.Headers]:
+    return client.get_text(f"/jobs/{job_id}/attempts/{attempt}/logs", {"from": at, **(of or {})})
+
+
+def _followed(client: Client, job_id: str, attempt: int | None, of: dict[str, Any] | None) -> Iterator[Part]:
+    """One attempt to its end, or the newest and all that come until the job ends. ``of``: an executor."""
     if attempt is not None:
-        yield from _to_the_end(client, job_id, attempt)
+        yield from _to_the_end(client, job_id, attempt, of)
         return
     last = 0
     while True:
@@ -167,7 +177,7 @@ def _followed(client: Client, job_id: str, attempt: int | None) -> Iterator[Part
         newer = [number for number in numbers if number > last] if last else numbers[-1:]
         for last in newer:
             try:
-                yield from _to_the_end(client, job_id, last)
+                yield from _to_the_end(client, job_id, last, of)
             except Refused as error:
                 if error.status not in _GONE:
                     raise
@@ -177,24 +187,35 @@ def _followed(client: Client, job_id: str, attempt: int | None) -> Iterator[Part
         time.sleep(_POLL_S)
 
 
-def _to_the_end(client: Client, job_id: str, attempt: int) -> Iterator[Part]:
+def _to_the_end(client: Client, job_id: str, attempt: int, of: dict[str, Any] | None) -> Iterator[Part]:
     at, is_complete = 0, False
+
+    def may_come(error: CliError) -> bool:
+        """Executors come and go while an attempt runs."""
+        if of is None or not isinstance(error, Refused) or error.status not in _GONE:
+            return False
+        # To look for an executor all workers are asked.
+        time.sleep(_LOOK_S)
+        newest = _patiently(lambda: _attempts(client, job_id))[0]
+        return newest["attempt"] == attempt and newest["endTimestampInMillis"] is None
+
     while not is_complete:
-        text, at, is_complete = _patiently(lambda: _read(client, job_id, attempt, at))  # noqa: B023 - called at once
+        text, at, is_complete = _patiently(lambda: _read(client, job_id, attempt, at, of), may_come)  # noqa: B023 - called at once
         if text:
             yield Part(attempt, text)
         elif not is_complete:
             time.sleep(_POLL_S)
 
 
-def _patiently(ask: Callable[[], T]) -> T:
-    """The answer. A server that is away is waited for: the job may well go on without it."""
+def _patiently(ask: Callable[[], T], may_come: Callable[[CliError], bool] = lambda _: False) -> T:
+    """The answer. A server that is away is waited for: the job may well go on without it. ``may_come``: whether that is
+    so after another refusal too."""
     told = False
     while True:
         try:
             return ask()
         except CliError as error:
-            if not is_away(error):
+            if not is_away(error) and not may_come(error):
                 raise
             if not told:
                 warn(str(error))

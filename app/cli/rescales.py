@@ -152,7 +152,7 @@ def columns_of(records: list[dict[str, Any]]) -> Columns:
         "rung": lambda record: record.get("rung"),
         ">took": lambda record: format_ms(duration_ms(record)),
         ">gap": lambda record: format_ms(record.get("outputGapInMillis")),
-        "parallelism": lambda record: or_dash(record.get("parallelismInWords")),
+        "parallelism": lambda record: record.get("parallelismInWords"),
         "remarks": remarks,
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, cast
 
 import httpx
@@ -26,8 +25,8 @@ class Executors:
         self.hangs = self.was_left = False
 
     async def executor_log(
-        self, job_id: str, attempts: range, executor: int, output: str, parts: Sequence[tuple[int, int]]
-    ) -> list[ExecutorLog]:
+        self, job_id: str, attempts: range, executor: int, output: str, begin: int, size: int
+    ) -> ExecutorLog:
         self.attempts = attempts
         if self.hangs:
             try:
@@ -38,12 +37,9 @@ class Executors:
             raise self.fault
         if (executor, output) != (0, "stderr"):
             raise NoExecutorLog(f"There is no {output} of executor {executor}.")
-        found = []
-        for begin, size in parts:
-            begin = min(begin, len(self.log))
-            text = self.log[begin : begin + size]
-            found.append(ExecutorLog(text.decode(errors="replace"), begin, begin + len(text), len(self.log)))
-        return found
+        begin = min(begin, len(self.log))
+        text = self.log[begin : begin + size]
+        return ExecutorLog(text.decode(errors="replace"), begin, begin + len(text), len(self.log))
 
 
 async def test_the_log_of_an_executor_is_read_in_parts_and_without_secrets(world: World) -> None:
@@ -55,6 +51,7 @@ async def test_the_log_of_an_executor_is_read_in_parts_and_without_secrets(world
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["x-slotwise-next"] == str(len(cluster.log))
     assert answer.headers["x-slotwise-complete"] == "false"
+    assert answer.headers["x-slotwise-size"] == str(len(cluster.log))
     assert (await read(world, job_id, executor=0, limit=7)).text == "one\n"
     answer = await read(world, job_id, executor=0, limit=12)
     assert (answer.text, answer.headers["x-slotwise-next"]) == ("one\n", "4")

@@ -18,6 +18,7 @@ SERVER_AWAY = (503, {"errors": ["The database is away."]})
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_POLL_S", 0.01)
+    monkeypatch.setattr(logs, "_LOOK_S", 0.0)
     monkeypatch.setattr("app.cli.client.UNAVAILABLE_PATIENCE_S", 0.0)
 
 
@@ -39,8 +40,10 @@ def attempt(number: int, **changes: Any) -> dict[str, Any]:
 FAILED = attempt(1, endTimestampInMillis=1_795_204_809_000, ending="FAILED", message="It broke.")
 
 
-def part(text: str, following: int, *, complete: bool = False) -> Any:
+def part(text: str, following: int, *, complete: bool = False, size: int = 8) -> Any:
+    """``size``: of the log of an executor."""
     headers = {"X-Slotwise-Next": str(following), "X-Slotwise-Complete": str(complete).lower()}
+    headers["X-Slotwise-Size"] = str(size)
     return 200, text.encode(), {"Content-Type": "text/plain; charset=utf-8", **headers}
 
 
@@ -59,14 +62,37 @@ def test_the_log_of_an_executor_is_printed_part_by_part(slotwise: Run, fake: Any
     assert (outcome.status, outcome.out) == (0, "one\ntwo\n")
     asked = [request.query for request in fake.sent("GET", path(2))]
     assert [(one["from"], one["executor"], one["output"]) for one in asked] == [
-        (at, "3", "stdout") for at in ("0", "4", "8")
+        (at, "3", "stdout") for at in ("0", "4")
     ]
-    # Where the server does not get on, or says that nothing comes any more, it is not asked again.
-    for last in (part("two\n", 4), part("two\n", 8, complete=True)):
-        fake.on("GET", path(2), part("one\n", 4), last, part("never\n", 4))
+    # Where the server does not get on it is not asked again, nor for what came after the first request.
+    for later in (part("two\n", 4), part("two\n", 8, size=12), part("two\n", 8, complete=True)):
+        fake.on("GET", path(2), part("one\n", 4), later, part("never\n", 12, size=16))
         assert slotwise("logs", "delays", "--executor", "3").out == "one\ntwo\n"
-    assert "cannot be followed" in slotwise("logs", "delays", "--executor", "3", "-f").err
     assert "give --executor too" in slotwise("logs", "delays", "--output", "stdout").err
+
+
+def test_the_log_of_an_executor_is_followed_over_attempts(slotwise: Run, fake: Any) -> None:
+    later = [attempt(3), FAILED]
+    with_attempts(fake, [attempt(2), FAILED], [attempt(2), FAILED], later)
+    statuses = [(200, {"status": status}) for status in ("RUNNING", "RUNNING", "FINISHED")]
+    fake.on("GET", f"/jobs/{JOB_ID}/status", *statuses)
+    none_yet = (410, {"errors": ["The workers have no log of executor 3; there are logs of: 0."]})
+    replaced = (410, {"errors": ["Logs of executors can be had of the newest attempt only, which is 3."]})
+    fake.on("GET", path(2), none_yet, part("one\n", 4), replaced)
+    fake.on("GET", path(3), none_yet, none_yet, part("two\n", 4, complete=True))
+    outcome = slotwise("logs", "delays", "--executor", "3", "-f")
+    assert (outcome.status, outcome.out) == (0, "one\ntwo\n")
+    sentences = [answer[1]["errors"][0] for answer in (none_yet, replaced, none_yet)]
+    assert outcome.err.splitlines() == sentences
+    assert {request.query["executor"] for request in fake.sent("GET", path(3))} == {"3"}
+
+
+def test_an_executor_of_an_attempt_that_is_over_is_not_waited_for(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [FAILED])
+    fake.on("GET", path(1), (410, {"errors": ["The workers have no log of executor 3."]}))
+    outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "no log of executor 3" in outcome.err
 
 
 def test_logs_prints_the_newest_attempt_part_by_part(slotwise: Run, fake: Any) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.cluster.ports import ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
-from app.cluster.standalone.executor_logs import read_log
+from app.cluster.standalone.executor_logs import ExecutorLogPages
 from app.cluster.standalone.roster import application_name, read_roster
 from tests.unit.cluster.test_roster import JOB, page, worker
 
@@ -43,11 +43,13 @@ class Workers:
             "Error: invalid log directory file:/spark/app-2/0/\n"
         )
         self.asked: list[str] = []
+        self.listed: list[int] = []
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         port = request.url.port
         assert port is not None
         if request.url.path == "/json/":
+            self.listed.append(port)
             found = self.executors[port]
             return httpx.Response(200, text=json.dumps(found)) if found is not None else httpx.Response(403)
         self.asked.append(f"{port} {request.url.query.decode()}")
@@ -59,11 +61,14 @@ class Workers:
         return httpx.Response(200, content=head.encode() + part)
 
     def read(
-        self, executor: int, *parts: tuple[int, int], attempts: range = range(1, 4)
+        self, executor: int, *spans: tuple[int, int], attempts: range = range(1, 4)
     ) -> list[ExecutorLog]:
+        """One after another, as one who follows does."""
+
         async def read() -> list[ExecutorLog]:
             async with httpx.AsyncClient(transport=httpx.MockTransport(self.answer)) as http:
-                return await read_log(http, read_roster(self.page), JOB, attempts, executor, "stderr", parts)
+                pages, roster = ExecutorLogPages(http), read_roster(self.page)
+                return [await pages.read(roster, JOB, attempts, executor, "stderr", *span) for span in spans]
 
         return asyncio.run(read())
 
@@ -78,6 +83,35 @@ def test_parts_are_those_of_the_executors_worker() -> None:
     assert workers.asked == [f"{of}&offset=0&byteLength=4", f"{of}&offset=4&byteLength=100"]
     assert workers.read(0, (500, 10)) == [ExecutorLog("", len(TEXT), len(TEXT), len(TEXT))]
     assert workers.asked[-1].startswith("8001 ")
+
+
+def test_who_goes_on_reading_asks_the_worker_of_the_executor_alone() -> None:
+    workers = Workers()
+    workers.read(1, (0, 4), (4, 4), (8, 4))
+    assert sorted(workers.listed) == [8001, 8002] and len(workers.asked) == 3
+
+
+def test_an_executor_whose_worker_is_gone_or_has_lost_its_log_is_looked_for_again() -> None:
+    workers = Workers()
+
+    async def read() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(workers.answer)) as http:
+            pages, span = ExecutorLogPages(http), (JOB, range(1, 4), 1, "stderr", 0, 4)
+            await pages.read(read_roster(workers.page), *span)
+            assert len(workers.listed) == 2
+            workers.log = None
+            with pytest.raises(NoExecutorLog, match="invalid log directory"):
+                await pages.read(read_roster(workers.page), *span)
+            assert len(workers.listed) == 2
+            workers.log = TEXT
+            await pages.read(read_roster(workers.page), *span)
+            assert len(workers.listed) == 4
+            gone = {**workers.page, "workers": workers.page["workers"][:1]}
+            with pytest.raises(NoExecutorLog, match="no log of executor 1"):
+                await pages.read(read_roster(gone), *span)
+            assert len(workers.listed) == 5
+
+    asyncio.run(read())
 
 
 def test_bytes_that_are_no_text_are_told_as_such() -> None:

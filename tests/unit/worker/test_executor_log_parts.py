@@ -1,0 +1,58 @@
+"""Parts of the log of an executor, which the cluster gives as text: borders within characters, secrets, odd bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.cluster.ports import ExecutorLog
+from app.worker.requests.executor_logs import _part_of
+from app.worker.requests.views_of_logs import LogPart
+
+SECRET = "pässwört-über-alles"
+LOG = f"one\nkey {SECRET} end\nzwei ü€𝄞\n{SECRET}\nlast".encode()
+ODD = b"caf\xe9 one\n" + LOG + b"\n\xff\xfe and \xfc\n"
+
+
+def window(log: bytes, begin: int, size: int) -> ExecutorLog:
+    """As a worker gives it."""
+    text = log[begin : begin + size]
+    return ExecutorLog(text.decode(errors="replace"), begin, begin + len(text), len(log))
+
+
+def part(log: bytes, offset: int, limit: int, around: int = 4 * len(SECRET)) -> LogPart:
+    begin = max(0, offset - around)
+    return _part_of(window(log, begin, offset - begin + limit + around), offset, limit, (SECRET,))
+
+
+def whole(log: bytes, limit: int) -> str:
+    """As somebody reads it who goes on from part to part."""
+    texts, at = [], 0
+    while at < len(log):
+        one = part(log, at, limit)
+        assert one.begin == at < one.next and one.size == len(log)
+        texts.append(one.text)
+        at = one.next
+    return "".join(texts)
+
+
+@pytest.mark.parametrize("log", [LOG, ODD])
+def test_no_part_shows_a_piece_of_a_secret(log: bytes) -> None:
+    pieces = {SECRET[at : at + 4] for at in range(len(SECRET) - 3)}
+    for limit in (1, 2, 7, 20, len(log)):
+        for offset in range(len(log) + 1):
+            text = part(log, offset, limit).text
+            assert not any(piece in text for piece in pieces), (offset, limit, text)
+
+
+@pytest.mark.parametrize("log", [LOG, ODD])
+def test_parts_make_up_the_whole(log: bytes) -> None:
+    hidden = log.decode(errors="replace").replace(SECRET, "******")
+    for limit in range(1, len(log) + 1):
+        assert whole(log, limit) == hidden, limit
+
+
+def test_a_part_that_begins_within_a_character_begins_with_it() -> None:
+    at = LOG.index("€".encode())
+    for inside in (1, 2):
+        one = part(LOG, at + inside, 100)
+        assert one.text.startswith("€𝄞\n") and one.begin == at
