@@ -314,6 +314,15 @@ def test_a_deadline_that_passed_meanwhile_counts_if_nothing_comes_of_it() -> Non
     assert job.starts().parallelism == [2, 2, 2]
 
 
+def test_the_deadline_of_other_bounds_does_not_take_back_what_it_is_stopped_for() -> None:
+    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").put(1, 2).wait(10_000)
+    put(job, within(job, 60, ROLLBACK), source=(1, 2), agg=(4, 4), sink=(1, 2)).hold(4).wait(100)
+    put(job, within(job, 90, ROLLBACK), source=(1, 9), agg=(4, 4), sink=(1, 2))
+    assert job.kind == "Restarting" and [one.begun for one in job.state.pending] == [True, False]
+    job.wait(100_000)
+    assert declared(job) == [(1, 2), (4, 4), (1, 2)]
+
+
 def test_what_it_was_stopped_for_is_in_force_and_stays() -> None:
     job = stopping().stops().starts()
     assert (job.parallelism, job.state.pending) == ([4, 4, 4], ())

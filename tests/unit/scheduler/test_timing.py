@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from app.model.plan import Slot
+from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import transition_manager
 from app.scheduler.adaptive.draft import MAX_SPANS, OMITTED
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptStartFailed,
     SlotsChanged,
+    SlotShareUpdated,
     StartScheduling,
     TimerFired,
 )
@@ -115,6 +117,12 @@ def test_a_committed_batch_brings_the_restart_forward(
     first_batch = -(-max(earliest, 1) // 10) * 10
     assert found == first_batch
     assert expected in (first_batch, first_batch + 10)
+
+
+def test_with_a_cap_all_slots_that_it_allows_are_the_desired_ones() -> None:
+    job = job_with(0, 60, 10).do(SlotShareUpdated(SlotShare(2, cap=3)))
+    job.hold(3)
+    assert seconds_to_restart(job) == 10, "the stabilisation would be a wait for a slot that may not be used"
 
 
 def test_rule_1_cooldown_starts_when_executing_is_entered_also_after_the_first_start_and_a_failover() -> None:
