@@ -48,6 +48,14 @@ def test_a_plan_on_its_way_counts_and_one_that_is_killed_has_none() -> None:
     assert releasable_of(waiting.state) == Releasable(running=False)
 
 
+def test_slots_of_a_plan_on_its_way_are_kept_if_the_next_change_needs_a_restart() -> None:
+    job = Job(chain(in_place=False)).run(held=4)
+    job.put_each(source=(1, 4), agg=(1, 2), sink=(1, 2)).wait(100)
+    assert job.kind == "Rescaling" and releasable_of(job.state).in_place_floor == 2
+    job.put_each(source=(1, 4), agg=(1, 1), sink=(1, 2))
+    assert job.kind == "Rescaling" and releasable_of(job.state).in_place_floor == 4, "2 are those in force"
+
+
 def test_a_batch_job_gives_nothing() -> None:
     job = BatchJob(batch_chain()).run()
     assert releasable_of(job.state) == Releasable(running=True, can_give=False)
