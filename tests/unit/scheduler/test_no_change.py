@@ -13,6 +13,7 @@ from app.scheduler.adaptive.no_change_state import NoChangeReason
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job, restarting_job, slots
 from tests.unit.scheduler.test_rollback import tried_4
+from tests.unit.scheduler.test_scaling_policy import set_policy
 
 
 def told(job: Job) -> list[dict[str, Any]]:
@@ -88,6 +89,14 @@ def test_other_bounds_begin_a_count_of_their_own() -> None:
     job = Job(upper=2).run(held=2)
     job.put(1, 4).put(1, 5)
     assert [(one["requirementsVersion"], one["count"]) for one in told(job)] == [(2, 1), (3, 1)]
+
+
+def test_so_do_other_limits_of_the_policy() -> None:
+    job = Job(upper=4).run(held=2).do(SlotsChanged(slots(2), allowed=2))
+    assert reasons(job) == {"slots-missing": 2}
+    set_policy(job, ceiling=3)
+    assert reasons(job) == {"slots-missing": 1}
+    assert sorted(counts(job)[-2:]) == [("slots-missing", 1, False), ("slots-missing", 2, True)]
 
 
 def test_bounds_that_ask_for_nothing_else_are_told() -> None:

@@ -161,6 +161,14 @@ def test_what_ends_it_from_outside_is_tried_again_but_not_for_ever() -> None:
     assert in_force(job) == OLD and outcomes(job)[1] == (2, "TAKEN_BACK")
 
 
+def test_the_attempt_after_that_has_to_show_anew_what_proves_the_version() -> None:
+    job = on_trial().commit()
+    job.do(failed(job, outside=True)).wait(60_000).starts().applied()
+    assert outcomes(job)[1] == (2, "TRIAL"), "the batch was one of the attempt before"
+    job.commit()
+    assert outcomes(job)[1] == (2, "IN_FORCE")
+
+
 def test_a_version_that_commits_nothing_in_its_time_is_taken_back() -> None:
     job = on_trial(**{LIMIT: "10 s"})
     job.wait(9_000)
