@@ -81,6 +81,14 @@ def test_the_records_say_what_was_tried_and_that_it_was_taken_back() -> None:
     assert [(one.desired, one.pre, one.post) for one in back.vertices] == [(4, 2, 2)] * 3
 
 
+def test_a_record_that_was_opened_since_is_cut_short_and_not_failed() -> None:
+    job = tried_4().applied().put(1, 6)
+    tried, waits = job.records[-1], job.open
+    fail(job)
+    assert (job.records[-1].number, job.records[-1].reason) == (waits.number, "JOB_FAILOVER_RESTARTING")
+    assert (job.records[-1].message or "").endswith(BOOM) and job.open.rollback_of == tried.number
+
+
 def test_the_requirements_stay_and_the_explanation_says_why_they_are_not_met() -> None:
     job = back_to_work(fail(tried_4())).wait(5_000)
     assert [own.upper for _, own in job.state.requirements] == [4, 4, 4]
