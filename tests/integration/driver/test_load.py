@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from app.model.graphdoc import parse_document
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.sink_support import spark_session
+from tests.integration.driver.truths import by_name, compare
 from tests.integration.driver.valve_support import running, until
 
 ROWS_PER_S = 2_000
@@ -71,11 +72,6 @@ def document(*, behind: bool) -> dict[str, Any]:
     return {"name": "load", "type": "STREAMING", "artifacts": ["code.py"], "vertices": vertices}
 
 
-def by_name(graph: dict[str, Any], batch: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    names = {vertex.id: vertex.name for vertex in parse_document(graph).vertices}
-    return {names[each["vertex_id"]]: each for each in batch["vertices"]}
-
-
 def worked_ms(file: Path, first: int, end: int) -> float:
     """How long tasks worked at the values from ``first`` to ``end``, which are those of a batch."""
     times_s: dict[str, list[float]] = {}
@@ -84,16 +80,6 @@ def worked_ms(file: Path, first: int, end: int) -> float:
         if first <= int(value) < end:
             times_s.setdefault(task, []).extend(map(float, both_s))
     return 1000 * sum(max(each) - min(each) for each in times_s.values())
-
-
-def near(value: float) -> Any:
-    return pytest.approx(value, rel=0.1)
-
-
-def compare(name: str, told: float, true: float) -> None:
-    """Within a tenth; docs/metrics.md has what is printed."""
-    print(f"TRUTH {name}: {told:.0f} told, {true:.0f} true, {100 * (told - true) / max(1, true):+.1f} %")
-    assert told == near(true), name
 
 
 @pytest.mark.timeout(600)
