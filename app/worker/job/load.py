@@ -42,7 +42,11 @@ class SeenBatch:
 
     @classmethod
     def of(cls, report: Report, known: Collection[str], seen_ms: int) -> SeenBatch:
-        """With what is shown of ``report``, which may be of megabytes: each of the ``known`` vertices once."""
+        """With what is shown of ``report``, which may be of megabytes: each of the ``known`` vertices once.
+
+        A batch begins when Spark begins to plan it. The driver sees it, and reports its start, after that.
+        """
+        took_ms = report.phases_ms.get("triggerExecution")
         vertices = {each.vertex_id: _kept(each) for each in report.vertices if each.vertex_id in known}
         kept = Report(
             report.seq,
@@ -52,7 +56,7 @@ class SeenBatch:
             query_id=report.query_id[:TEXT_KEPT],
             run_id=report.run_id[:TEXT_KEPT],
             batch_id=report.batch_id,
-            started_ms=report.started_ms,
+            started_ms=report.started_ms if took_ms is None else report.at_ms - took_ms,
             input_rows=report.input_rows,
             state_rows=report.state_rows,
             backlog_rows=report.backlog_rows,

@@ -41,6 +41,15 @@ def test_busy_idle_and_held_time_add_up_to_the_time_of_the_slots() -> None:
     assert found is not None and found.held_ms == 2 * 10 * 500
 
 
+def test_a_batch_begins_when_spark_begins_to_plan_it() -> None:
+    """The driver sees a batch after its planning, which is neither a pause nor does it hold the source up."""
+    told = Reporting().steady(11, backlog=7, takes_s=0.6, phases_ms={"triggerExecution": 1_000})
+    found = told.load.totals(told.source, whole_life=False)
+    assert found is not None and (found.held_ms, found.idle_ms) == (0, 11 * 2 * 1_000 - 11 * 300)
+    (query,) = told.load.queries.values()
+    assert trend_of(query, at_ms(10.6)).batch_ms_per_second == 1_000
+
+
 def test_a_vertex_of_whose_tasks_nothing_is_told_has_been_busy_while_batches_ran() -> None:
     """As its rates say."""
     told = Reporting().steady(11, backlog=0, vertices=(VertexBatch(chain().vertices[0].id, 2, 2, 3, 3),))
