@@ -87,6 +87,14 @@ async def test_what_the_time_axis_is_computed_from(page: Page) -> None:
         "wanted": [4, 4, 4, 4],
         "actual": [2, 4, 4, 4],
     }
+    # With a floor of 2, the record of a declaration has other bounds than its event.
+    floored = later(2)
+    floored["vertices"]["v"] |= {"sufficientParallelism": 2, "desiredParallelism": 6}
+    same_moment = {**told, "timestampInMillis": floored["startTimestampInMillis"]}
+    columns = await computed(
+        page, "series", steps, [floored], [same_moment], 300_000, {"lower": 2, "upper": 6, "actual": 2}
+    )
+    assert (columns["times"], columns["lower"], columns["upper"]) == ([200, 202, 300], [2] * 3, [6] * 3)
     # What has ended is in force until then.
     columns = await computed(page, "series", steps, [RECORD], [], 200_000, {**now, "actual": None})
     assert (columns["times"][-2:], columns["actual"][-2:]) == ([199.999, 200], [4, None])

@@ -55,12 +55,13 @@ export function JobPage({ id, theme }) {
   </main>`;
 }
 
-/** All that is shown of each vertex: {id: {name, lower, upper, actual, busy}}. */
+/** All that is shown of each vertex: {id: {name, lower, upper, actual, busy}}. Its bounds are those that count: the
+ * declared ones within the floor and ceiling. */
 function verticesOf(job, explained, busy) {
   if (!job) return {};
   const of = explained?.vertices ?? {};
   const entry = ({ id, name, progress }) => {
-    const { lowerBound: lower, upperBound: upper, inForce } = of[id] ?? {};
+    const { effectiveLowerBound: lower, effectiveUpperBound: upper, inForce } = of[id] ?? {};
     const shown = { name, lower, upper, actual: inForce ?? null, percent: progress?.percent };
     return [id, hasEnded(job.state) ? shown : { ...shown, busy: busy[id] }];
   };
@@ -123,7 +124,7 @@ function Head({ job, live, explained, vertices, onChanged }) {
   return html`<div class="heading">
     <div>
       <h1>${job.name} <${Status} value=${job.state} /></h1>
-      <p class="muted">${about.filter(Boolean).join(" · ")} · <code>${job.jid}</code></p>
+      <p class="about">${about.filter(Boolean).map((text) => html`<span>${text}</span>`)}<code>${job.jid}</code></p>
       ${job.lastFailure && html`<p class="warning">${job.lastFailure.message}</p>`}
     </div>
     <${Live} state=${live} />
@@ -206,7 +207,7 @@ function Why({ explained }) {
     </ul>
     ${!hasEnded(status) && html`<p class="slots">Slots: holds <b>${slots.held}</b>, uses <b>${slots.used}</b>,
       ${" "}wants <b>${slots.desired}</b>,
-      ${" "}needs <b>${slots.minimal}</b><span class="muted"> · weight ${share.weight}, priority ${share.priority},
+      ${" "}needs <b>${slots.minimal}</b> <span class="share">weight ${share.weight}, priority ${share.priority},
       ${" "}cap ${share.cap ?? "none"}</span></p>
     <${SlotBar} total=${supply.total} marked=${jid} holders=${holders.filter((one) => one.slots > 0)} />`}
   </section>`;

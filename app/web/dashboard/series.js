@@ -15,19 +15,20 @@ export function span(job, records, rangeMs, now) {
   return { from: Math.max(begin, to - rangeMs), to };
 }
 
-/** What was declared, decided and in force of one vertex, as steps from oldest to newest.
+/** The bounds that counted, and what was decided and in force, of one vertex, as steps from oldest to newest.
  *
  * `current` is what holds at `to`: {lower, upper, actual}. Times are in seconds, as the chart wants them.
  */
 export function steps(records, events, vertexId, to, current) {
   const changes = [];
-  for (const record of [...records].sort(byNumber)) {
-    const vertex = record.vertices[vertexId];
-    if (vertex) changes.push(...changesOf(record, vertex));
-  }
   for (const event of events) {
     const bounds = event.type === "requirements" && event.bounds?.[vertexId];
     if (bounds) changes.push([event.timestampInMillis, { lower: bounds.lowerBound, upper: bounds.upperBound }]);
+  }
+  // Behind the event of the same moment: a record has the bounds within the floor and ceiling.
+  for (const record of [...records].sort(byNumber)) {
+    const vertex = record.vertices[vertexId];
+    if (vertex) changes.push(...changesOf(record, vertex));
   }
   changes.sort((one, other) => one[0] - other[0]);
   changes.push([to, current]);
