@@ -155,10 +155,17 @@ async def test_bounds_that_are_declared_already_do_not_get_another_deadline(worl
     answer = await world.http.put(
         f"{path_of(job_id)}?dryRun=true", json=MANY, headers={"X-Slotwise-Deadline": "2 h"}
     )
-    assert any(
-        one.startswith("These bounds are declared already, so this deadline has no effect.")
-        for one in answer.json()["explanation"]
+    told = answer.json()
+    assert (told["parallelism"], told["slotsAfter"]) == (told["currentParallelism"], told["slotsBefore"])
+    assert told["explanation"][0] == (
+        "These bounds wait for their deadline already: declared again they change nothing."
     )
+    assert any("so this deadline has no effect. To give them another" in one for one in told["explanation"])
+    limited = {"allVertices": {"ceiling": 1}, "vertices": {}}
+    answer = await world.http.put(f"/jobs/{job_id}/scaling-policy?dryRun=true", json=limited)
+    told = answer.json()
+    assert set(told["parallelism"].values()) == {1}
+    assert not any("declared again" in one for one in told["explanation"])
 
 
 # ---- canceling

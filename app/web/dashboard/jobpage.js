@@ -207,7 +207,7 @@ function Why({ explained }) {
     </ul>
     ${!hasEnded(status) && html`<p class="slots">Slots: holds <b>${slots.held}</b>, uses <b>${slots.used}</b>,
       ${" "}wants <b>${slots.desired}</b>,
-      ${" "}needs <b>${slots.minimal}</b> <span class="share">weight ${share.weight}, priority ${share.priority},
+      ${" "}needs <b>${slots.minimal}</b><span class="share">weight ${share.weight}, priority ${share.priority},
       ${" "}cap ${share.cap ?? "none"}</span></p>
     <${SlotBar} total=${supply.total} marked=${jid} holders=${holders.filter((one) => one.slots > 0)} />`}
   </section>`;

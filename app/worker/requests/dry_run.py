@@ -10,6 +10,7 @@ from app.model.plan import Rung
 from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.scaling_policy import differences, within
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
+from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending import slots_with_deadline
@@ -26,6 +27,10 @@ _IN_VAIN: Final = (
     "These bounds are declared already, so this deadline has no effect. To give them another one, cancel the rescale "
     "that waits and declare them again."
 )
+_TAKEN_BACK: Final = (
+    "These bounds were tried and taken back: they change nothing unless the request is a retry."
+)
+_WAIT_ALREADY: Final = "These bounds wait for their deadline already: declared again they change nothing."
 
 
 def dry_run(
@@ -62,8 +67,9 @@ def dry_run(
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
     others = wanted.bounds != now.bounds or numbers != not_there_yet(state)
     held_back = state.taken_back is not None and not (retry or others)
-    if held_back:
-        wanted = effective(evolve(state, requirements=declared))
+    # With another policy, what waits for its deadline waits on.
+    waits = same and not retry and bool(hold.held(state))
+    wanted = _counting(state, declared, wanted, held_back=held_back, waits=waits)
     graph = wanted_graph(state.graph, wanted)
     demand = Demand.of(graph, wanted)
     desired, minimal = demand.desired, demand.minimal
@@ -73,10 +79,8 @@ def dry_run(
     if state.graph.runs_by_regions and (state.plan is not None or parallelism is not None):
         return _dry_run_of_batch(state, now, bounds, declared, reachable, short_of)
     sentences = list(differences(state.policy, state.graph, declared))
-    if held_back:
-        sentences.append(
-            "These bounds were tried and taken back: they change nothing unless the request is a retry."
-        )
+    if held_back or (waits and before is None):
+        sentences.append(_TAKEN_BACK if held_back else _WAIT_ALREADY)
     if parallelism is None:
         then = "keep running as it is until more appear" if current else "wait for more"
         sentences.append(
@@ -98,6 +102,15 @@ def dry_run(
         sentences.append("The parallelism in force would not change.")
     slots_after = None if parallelism is None else _slots_of(state, parallelism)
     return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))
+
+
+def _counting(
+    state: JobState, declared: Requirements, wanted: Requirements, *, held_back: bool, waits: bool
+) -> Requirements:
+    """What of ``wanted`` counts: less if it was taken back, and if it waits for its deadline."""
+    if held_back:
+        return effective(evolve(state, requirements=declared))
+    return hold.in_effect(state) if waits else wanted
 
 
 def _waits(
