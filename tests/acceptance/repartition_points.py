@@ -32,8 +32,8 @@ SETTLING = "repartition-settled"
 def install() -> None:
     """Put the points around the functions of the driver."""
     run, copy, redistribute = Repartitioner.run, Repartitioner._copy, repartition._redistribute
-    settle, ready, take, swap = (
-        DocumentQuery.settle,
+    run_planned_batch, ready, take, swap = (
+        DocumentQuery.run_planned_batch,
         checkpoints.make_ready,
         checkpoints._take_the_place,
         Repartitioner._swap,
@@ -44,8 +44,8 @@ def install() -> None:
         reached_in_driver("repartition-ordered")
         run(self)
 
-    def _settle(self: DocumentQuery) -> None:
-        settle(self)
+    def _run_planned_batch(self: DocumentQuery) -> None:
+        run_planned_batch(self)
         reached_in_driver(SETTLING)
 
     def _copy(self: Repartitioner, query: Any) -> Path:
@@ -76,7 +76,7 @@ def install() -> None:
             reached_in_driver("repartition-reported")
 
     Repartitioner.run = _run  # type: ignore[method-assign]
-    DocumentQuery.settle = _settle  # type: ignore[method-assign]
+    DocumentQuery.run_planned_batch = _run_planned_batch  # type: ignore[method-assign]
     Repartitioner._copy = _copy  # type: ignore[method-assign]
     repartition._redistribute = _redistribute
     checkpoints.make_ready = make_ready
