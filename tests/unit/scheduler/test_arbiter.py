@@ -90,6 +90,7 @@ def test_upper_bounds_and_caps_leave_the_rest_to_others() -> None:
 def test_a_cap_keeps_a_job_from_starting_but_not_from_running_on() -> None:
     assert allotments(Claim("a", 4, 8, cap=3))["a"].why is Why.CAP_TOO_LOW
     assert allowed(Claim("a", 4, 8, held=8, running=True, cap=3), Claim("b", 1, 8)) == {"a": 4, "b": 0}
+    assert allotments(Claim("a", 4, 8, held=4, running=True, cap=3))["a"].why is Why.CAPPED
 
 
 # -- moves

@@ -90,6 +90,13 @@ def test_a_later_batch_means_progress_also_if_nobody_has_heard_of_it() -> None:
     assert times(job) == [1]
 
 
+@pytest.mark.parametrize("batch_id", [-1, 6])
+def test_a_batch_that_is_unknown_or_an_earlier_one_means_none(batch_id: int) -> None:
+    job = raises(raises(running(), 7), batch_id)
+    assert times(job) == [2]
+    assert raises(job, 7).status is JobStatus.FAILED
+
+
 def test_another_error_begins_another_row() -> None:
     job = raises(raises(running(), 7), 7)
     raises(job, 7, user_error="KeyError at code.py:9")
