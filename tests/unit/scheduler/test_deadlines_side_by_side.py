@@ -360,6 +360,16 @@ def test_what_was_tried_and_failed_waits_for_no_deadline() -> None:
     assert declared(job) == [(4, 4)] * 3
 
 
+def test_what_waits_beside_something_that_failed_still_has_its_deadline() -> None:
+    job = two()
+    put(job, a=(1, 3), b=(1, 2)).hold(5).wait(100).applied()
+    put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 9))
+    fail(job, stopped=False)
+    assert job.kind == "Restarting" and job.state.taken_back is not None
+    job.wait(61_000)
+    assert declared(job) == [(1, 3), (1, 2)]
+
+
 def test_the_explanation_has_a_reason_for_what_waits() -> None:
     job = Job(mixed(), lower=1, upper=2).run(held=4)
     put(job, within(job, 60, ROLLBACK), source=(1, 6), agg=(1, 2), sink=(1, 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.rescale import RescaleRecord
-from app.scheduler.adaptive.events import SlotsChanged, StopRequested
+from app.scheduler.adaptive.events import BatchCompleted, SlotsChanged, StopRequested
 from tests.unit.scheduler.driving import Job, chain, slots
 from tests.unit.scheduler.test_rollback import NOW
 
@@ -52,6 +52,13 @@ def test_so_have_slots_that_are_to_be_given_back() -> None:
     ]
     start, given = job.records
     assert start.message == NO_BATCH and "are given back" in str(given.message)
+
+
+def test_a_batch_at_an_older_plan_is_not_the_first_one() -> None:
+    job = started(in_place=False).put(1, 4).hold(4).stops(driver_alive=True).starts()
+    job.do(BatchCompleted(job.state.attempt, "query", 7, job.state.plan_version - 1))
+    assert job.open.rung is not None
+    assert job.commit().records[-1].reason == "SUCCEEDED" and job.nothing_open
 
 
 def test_bounds_that_change_nothing_do_so_too() -> None:

@@ -8,6 +8,7 @@ from app.model import ids
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TerminalState
+from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, RequirementsUpdated
 from tests.unit.scheduler.driving import Job
 
@@ -62,6 +63,16 @@ def test_a_vertex_that_did_not_follow_is_restarted_at_once_the_next_time() -> No
     assert record.rung is Rung.QUERY_RESTART
     told_why = f"Vertex {first.name} is not rescaled in place: Spark did not run it as its plan said."
     assert record.message is not None and record.message.startswith(told_why)
+
+
+def test_one_that_is_seen_not_to_follow_does_not_get_another_plan_in_place() -> None:
+    job = Job(upper=4).run()
+    first, second = job.graph.vertices[:2]
+    job.hold(4).do(BatchCompleted(1, "q", 9, 1, not_followed=((first.id, "A does not."),)))
+    put(job, (second.name,), 3)
+    assert job.kind == "Rescaling" and not job.has_effect(SendPlan)
+    job.applied()
+    assert job.kind == "Rescaling" and job.effect(SendPlan).plan.parallelism[1] == (second.id, 3)
 
 
 def test_a_vertex_that_is_known_hides_no_other() -> None:
