@@ -31,8 +31,7 @@ def test_minimums_come_before_shares_and_in_order_of_priority() -> None:
     first, urgent = Claim("first", 6, 6), Claim("urgent", 6, 6, priority=1)
     found = allotments(small, first, urgent)
     assert {job: one.allowed for job, one in found.items()} == {"small": 2, "first": 0, "urgent": 6}
-    assert found["first"].why is Why.NO_ROOM
-    assert found["first"].missing == 5
+    assert (found["first"].why, found["first"].missing) == (Why.NO_ROOM, 5)
 
 
 def test_of_one_priority_the_one_that_came_first_is_admitted_first() -> None:

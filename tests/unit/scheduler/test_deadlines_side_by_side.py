@@ -7,15 +7,9 @@ from dataclasses import replace
 from app.model.public_event import PublicEventType
 from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import pending
-from app.scheduler.adaptive.events import (
-    RequirementsUpdated,
-    ScalingPolicyUpdated,
-    SlotShareUpdated,
-    VersionRequested,
-)
+from app.scheduler.adaptive.events import RequirementsUpdated, SlotShareUpdated, VersionRequested
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import COOLDOWN, Job, chain, group_graph, mixed, restarting_job
@@ -107,23 +101,7 @@ def test_a_later_change_does_not_take_the_slots_of_one_that_counts() -> None:
     assert job.applied().parallelism == [4, 2]
 
 
-def test_a_deadline_does_not_take_back_later_bounds_of_one_of_its_vertices() -> None:
-    job = two()
-    put(job, within(job, 60, ROLLBACK), a=(1, 4), b=(1, 4))
-    put(job, a=(1, 4), b=(1, 3)).wait(61_000)
-    assert declared(job) == [(1, 2), (1, 3)]
-
-
 # ---- limits that are set meanwhile
-
-
-def test_a_ceiling_of_a_vertex_that_waits_for_nothing_counts_at_once() -> None:
-    job = two()
-    put(job, within(job, 60, ROLLBACK), a=(1, 4), b=(1, 2))
-    b = job.graph.vertices[1].id
-    limits = ((b, FloorCeiling(None, 1)),)
-    job.do(ScalingPolicyUpdated(ScalingPolicy(2, vertices=limits))).wait(100)
-    assert job.applied().parallelism == [2, 1] and job.state.pending
 
 
 def test_a_ceiling_that_ends_the_wait_says_so() -> None:

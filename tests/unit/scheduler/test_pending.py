@@ -12,7 +12,7 @@ from app.scheduler.adaptive.effects import DeclareResources
 from app.scheduler.adaptive.events import AttemptFailed, CancelRequested, SlotsChanged
 from app.scheduler.explain import explain
 from app.store.codec import dump_state, load_state
-from tests.unit.scheduler.driving import Job, bounds, mixed, restarting_job, slots
+from tests.unit.scheduler.driving import Job, bounds, group_graph, mixed, restarting_job, slots
 from tests.unit.scheduler.test_rollback import tried_4
 
 COMMIT, ROLLBACK = OnTimeout.COMMIT, OnTimeout.ROLLBACK
@@ -188,6 +188,12 @@ def test_what_comes_back_is_what_was_before_both() -> None:
     job = waiting(ROLLBACK)
     job.put(1, 6, deadline=within(job, 30, ROLLBACK)).wait(60_000)
     assert upper_bounds(job) == {2}
+
+
+def test_a_deadline_does_not_take_back_later_bounds_of_one_of_its_vertices() -> None:
+    job = Job(group_graph(["a", "b"]), upper=2).run(held=4)
+    job.put_each(within(job, 60, ROLLBACK), a=(1, 4), b=(1, 4)).put_each(a=(1, 4), b=(1, 3)).wait(61_000)
+    assert [own.upper for _, own in job.state.requirements] == [2, 3]
 
 
 def test_going_back_by_hand_ends_the_wait() -> None:

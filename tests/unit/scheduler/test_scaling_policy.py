@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.model.jobgraph import JobGraph
-from app.model.requirements import Bounds
+from app.model.requirements import Bounds, Deadline, OnTimeout
 from app.model.rescale import TriggerCause
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan
@@ -14,7 +14,7 @@ from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
-from tests.unit.scheduler.driving import Job, restarting_job, vertex
+from tests.unit.scheduler.driving import Job, group_graph, restarting_job, vertex
 from tests.unit.scheduler.test_rollback import back_to_work, fail
 
 
@@ -201,3 +201,11 @@ def test_bounds_beyond_the_ceiling_do_not_try_it_again_either() -> None:
     job.state = evolve(job.state, repartition_refused=refused)
     job.put(1, 3)
     assert job.state.repartition_refused == evolve(refused, requirements_uuid=job.state.requirements.uuid)
+
+
+def test_a_ceiling_counts_at_once_while_bounds_of_another_vertex_wait_for_their_deadline() -> None:
+    job = Job(group_graph(["a", "b"]), upper=2).run(held=4)
+    job.put_each(Deadline(job.now_ms + 60_000, OnTimeout.ROLLBACK), a=(1, 4), b=(1, 2))
+    ceiling = ((job.graph.vertices[1].id, FloorCeiling(None, 1)),)
+    job.do(ScalingPolicyUpdated(ScalingPolicy(2, vertices=ceiling))).wait(100)
+    assert job.applied().parallelism == [2, 1] and job.state.pending
