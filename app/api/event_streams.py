@@ -6,7 +6,6 @@ here is called by `app.api.calls`, and has to say how a stream that is over is l
 
 from __future__ import annotations
 
-import functools
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +23,7 @@ from app.worker.requests.event_feed import EventFeed, Follower, FollowingEnds, G
 from app.worker.views import Unavailable
 
 STREAMS_MAX: Final = 1_000
+_TEXTS_KEPT: Final = 256
 HEARTBEAT_MS: Final = 15_000
 """A proxy takes a connection for dead on which nothing comes, often after a minute."""
 RECONNECT_MS: Final = 2_000
@@ -84,18 +84,29 @@ class EventStream(EventSourceResponse):
 
 
 class EventTexts:
-    """Events as they are sent, each made once for all who follow. ``names``: those of the vertices of a job, by id."""
+    """Events as they are sent, each made once for all who follow. ``names``: those of the vertices of a job, by id;
+    none while this server does not know the job."""
 
     def __init__(self, names: Callable[[str], Names]) -> None:
         self._names = names
-        self._text = functools.lru_cache(maxsize=256)(self._made)
+        self._kept: dict[int, bytes] = {}
 
     def __call__(self, given: Given) -> bytes:
         gap = [] if given.gap is None else [_gone(given.gap)]
         return b"".join([*gap, *map(self._text, given.events)])
 
-    def _made(self, event: StoredEvent) -> bytes:
+    def _text(self, event: StoredEvent) -> bytes:
+        if (text := self._kept.get(event.id)) is not None:
+            return text
         names = {} if event.job_id is None else self._names(event.job_id)
+        text = self._made(event, names)
+        if names or event.job_id is None:
+            self._kept[event.id] = text
+            if len(self._kept) > _TEXTS_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return text
+
+    def _made(self, event: StoredEvent, names: Names) -> bytes:
         head = {
             "id": event.id,
             "type": event.type,

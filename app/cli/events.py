@@ -36,7 +36,8 @@ def events(
         typer.Option(min=0, help="Only events after this id; 0: from the oldest stored event."),
     ] = None,
     types: Annotated[
-        str | None, typer.Option(help="Only events of these types, separated by commas.")
+        str | None,
+        typer.Option(help="Only events of these types, separated by commas; default: all, also batches."),
     ] = None,
 ) -> None:
     """Show the stored events of a job, or of all jobs and the servers; with -f, new events.

@@ -29,6 +29,7 @@ NO_RECORD_PATIENCE_S = 10.0
 
 _WORTH_TELLING_MS = 5_000
 _RECORDS = 20
+_RECORDS_MAX = 1_000
 """The newest ones, among which the records of a change are."""
 _FAILOVER = TerminatedReason.JOB_FAILOVER_RESTARTING
 _OVERTAKEN = TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED
@@ -339,7 +340,11 @@ def _tell_of_failovers(records: list[dict[str, Any]], outcome: dict[str, Any] | 
 def _records_since(client: Client, job_id: str, before: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Those after ``before``, oldest first; if there are none, ``before`` itself if it was open."""
     newer: list[dict[str, Any]] = []
-    for record in history(client, job_id, limit=_RECORDS):
+    records = history(client, job_id, limit=_RECORDS)
+    if before is not None and records and (count := records[0]["number"] - before["number"]) >= _RECORDS:
+        # A job that fails often has many while bounds wait for their deadline.
+        records = history(client, job_id, limit=min(count + 1, _RECORDS_MAX))
+    for record in records:
         if before is not None and record["rescaleUuid"] == before["rescaleUuid"]:
             was_open = before["terminalState"] is None
             return newer[::-1] if newer or not was_open else [record]

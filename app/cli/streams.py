@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
@@ -13,6 +14,8 @@ from app.cli.errors import CliError, NoServer, Refused
 COME_AGAIN_S = 1.0
 LOOK_S = 2.0
 """What is no event, such as a savepoint that failed, is looked for so often."""
+REST_S = 0.2
+"""Between two looks, however many events come."""
 POLL_S = 0.3
 """How often a job is looked at where events cannot be followed."""
 
@@ -76,6 +79,7 @@ class JobChanges:
         self._has_changed = threading.Event()
         self._is_over = threading.Event()
         self._is_followed = False
+        self._looked_s = 0.0
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> JobChanges:
@@ -96,6 +100,10 @@ class JobChanges:
             self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
             self._thread.start()
         self._has_changed.wait(limit_s if self._is_followed else min(self._poll_s, limit_s))
+        if self._is_followed:
+            # A job that restarts again and again has many events: each look is several requests.
+            time.sleep(max(0.0, self._looked_s + REST_S - time.monotonic()))
+        self._looked_s = time.monotonic()
         self._has_changed.clear()
 
     def _follow(self) -> None:

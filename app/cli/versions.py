@@ -13,7 +13,7 @@ from app.cli.jobs import accepted, ended_as
 from app.cli.options import Call
 from app.cli.output import warn
 from app.cli.programs import Submitted, planning, send_to
-from app.cli.streams import JobChanges
+from app.cli.streams import LOOK_S, JobChanges
 from app.cli.waiting import EXIT_TIMEOUT
 from app.model.status import TERMINAL_STATUSES
 
@@ -68,7 +68,9 @@ def _outcome(
     with JobChanges(client, job_id) as changes:
         while True:
             versions = client.get(f"/jobs/{job_id}/versions")["versions"]
-            version = next(one for one in versions if one["version"] == number)
+            version = next((one for one in versions if one["version"] == number), None)
+            if version is None:
+                raise CliError(f"The server does not know any more what became of version {number}.")
             outcome = version["outcome"]
             if outcome not in _UNDER_WAY:
                 return version, _problem_of(version)
@@ -78,10 +80,11 @@ def _outcome(
             if outcome != told:
                 warn(f"Version {number} is {'being started' if outcome == 'STARTING' else 'on trial'} ...")
                 told = outcome
-            if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
+            left_s = None if timeout_s is None else began_s + timeout_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
                 sentence = f"Version {number} has not proven itself within {timeout_s:g} s. It goes on."
                 return version, NotInForce(sentence, f"See: slotwise explain {job_id}")
-            changes.wait()
+            changes.wait(left_s if left_s is not None and left_s < LOOK_S else None)
 
 
 def _problem_of(version: Json) -> CliError | None:

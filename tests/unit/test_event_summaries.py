@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api.event_streams import EventTexts
 from app.api.render.events import summary
-from app.model.public_event import PublicEventType
+from app.model.public_event import PublicEventType, StoredEvent
+from app.worker.requests.event_feed import Given
 
 NAMES = {"a": "counts", "b": "store"}
 WHO = {"requestedBy": "ann", "reason": "peak"}
@@ -33,6 +36,14 @@ SUMMARIES: list[tuple[str, dict[str, Any], str]] = [
         "requirements",
         {"version": 3, "bounds": BOUNDS, "onTimeout": "COMMIT", **WHO},
         "version 3, counts 1 to 4, store 2 to 2, COMMIT at a deadline, by ann: peak",
+    ),
+    (
+        "requirements",
+        {
+            **{"version": 4, "bounds": {}, "onTimeout": "ROLLBACK", **NOBODY},
+            "deadlineTimestampInMillis": 1_795_687_200_000,
+        },
+        "version 4, ROLLBACK at 2026-11-26 10:00:00 UTC",
     ),
     ("requirements", {"version": 3, "bounds": {}, "onTimeout": None, **NOBODY}, "version 3"),
     (
@@ -137,3 +148,22 @@ FIELDS = sorted({name for _, fields, _ in SUMMARIES for name in fields})
 )
 def test_fields_of_other_versions_break_nothing(kind: str, fields: dict[str, Any]) -> None:
     assert isinstance(summary(kind, fields, NAMES), str)
+
+
+def test_a_text_without_the_names_of_the_job_is_not_kept() -> None:
+    """A server may tell of a job before it has read it."""
+    known: dict[str, str] = {}
+    asked: list[str] = []
+
+    def names(job_id: str) -> dict[str, str]:
+        asked.append(job_id)
+        return known
+
+    texts = EventTexts(names)
+    fields = {"version": 3, "bounds": BOUNDS, "onTimeout": None, **NOBODY}
+    event = StoredEvent(1, "a" * 32, "requirements", 5, json.dumps(fields))
+    assert b'"summary":"version 3"' in texts(Given((event,), 1))
+    known |= NAMES
+    for _ in range(2):
+        assert b"counts 1 to 4" in texts(Given((event,), 1))
+    assert len(asked) == 2, "kept since"

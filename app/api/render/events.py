@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from app.worker.load_sentences import duration_in_words
@@ -89,8 +90,11 @@ def _by(fields: Mapping[str, Json]) -> str | None:
 
 
 def _deadline(fields: Mapping[str, Json]) -> list[str]:
-    on_timeout = fields.get("onTimeout")
-    return [f"{on_timeout} at a deadline"] if on_timeout else []
+    on_timeout, at_ms = fields.get("onTimeout"), fields.get("deadlineTimestampInMillis")
+    if not on_timeout:
+        return []
+    when = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if at_ms else "a deadline"
+    return [f"{on_timeout} at {when}"]
 
 
 def _joined(parts: Iterable[str | None], remark: str | None = None) -> str:

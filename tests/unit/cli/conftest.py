@@ -190,6 +190,7 @@ def record(**changes: Any) -> dict[str, Any]:
     """A completed rescale of `delays` from 1 to 4."""
     vertex = {"jobVertexName": "delays", "preRescaleParallelism": 1, "postRescaleParallelism": 4}
     return {
+        "number": 1,
         "rescaleUuid": "a" * 32,
         "vertices": {vertex_id("delays", "delays"): vertex},
         "startTimestampInMillis": 1_795_204_804_651,

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from app.cli.client import Client
+from app.cli.require import _records_since
 from app.model.ids import vertex_id
 from tests.unit.cli.conftest import JOB_ID, bounds
 from tests.unit.cli.test_rescales import HISTORY, REQUIREMENTS, open_record, record
@@ -182,3 +184,13 @@ def test_a_rescale_that_is_on_its_way_is_not_canceled(slotwise: Run, fake: Any) 
     assert (outcome.status, outcome.err) == (1, "It is being carried out.\n")
     fake.on("GET", HISTORY, (200, []))
     assert slotwise("cancel-rescale", "delays").err == "The job has no rescales.\n"
+
+
+def test_records_are_read_back_to_the_one_before_the_request(fake: Any) -> None:
+    """A job that fails often has had more of them than a page while the bounds waited."""
+    every = [record(number) for number in range(60, 0, -1)]
+    fake.on("GET", HISTORY, (200, every[:20]), (200, every[:41]))
+    with Client() as client:
+        found = _records_since(client, JOB_ID, record(20))
+    assert [one["number"] for one in found] == list(range(21, 61))
+    assert [request.query["limit"] for request in fake.sent("GET", HISTORY)] == ["20", "41"]

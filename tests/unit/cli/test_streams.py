@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,3 +143,15 @@ def test_the_stream_is_let_go_of_at_the_end(fake: Any, only_events: None) -> Non
         assert not reader.is_alive()
     finally:
         silent.set()
+
+
+def test_between_two_looks_is_a_rest_however_many_events_come(
+    fake: Any, only_events: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr(streams, "time", SimpleNamespace(sleep=rests.append, monotonic=lambda: 5.0))
+    job = Job(fake)
+    fake.on("GET", EVENTS, job.stream(2, EVENT, 1, "FINISHED", EVENT))
+    assert ended() == "FINISHED"
+    # That of the last event counts only if the stream is still there.
+    assert rests[:2] == [0.0, pytest.approx(streams.REST_S)]

@@ -55,3 +55,11 @@ def test_one_that_was_taken_back_is_an_error(slotwise: Run, fake: Any, job: Path
     outcome = slotwise("submit", "--replace", JOB_ID, "--wait", str(job))
     assert outcome.status == 1
     assert "Version 2 was taken back, and the version before is in force again: KeyError: 'k'" in outcome.err
+
+
+def test_one_that_the_server_has_forgotten_is_an_error(slotwise: Run, fake: Any, job: Path) -> None:
+    accepts(fake)
+    fake.on("GET", f"/jobs/{JOB_ID}/versions", (200, {"current": 60, "versions": []}))
+    outcome = slotwise("submit", "--replace", JOB_ID, "--wait", str(job))
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "does not know any more what became of version 2" in outcome.err
