@@ -204,9 +204,9 @@ def _vertex_id_of(key: str, graph: JobGraph) -> str:
 
 def not_known(names: Iterable[str], known: Sequence[str], place: str = "", within: str = "") -> list[str]:
     """A sentence for each of the ``names`` that is not ``known``. ``place`` comes first, ``within`` after the name."""
-    first = f"For {place}, the" if place else "The"
     return [
-        f"{first} field {shown(name)}{within} is not known: only {' and '.join(known)} are."
+        f"{f'For {place}, the' if place else 'The'} field {shown(name)}{within} is not known: only"
+        f" {' and '.join(known)} are."
         for name in names
         if name not in known
     ]

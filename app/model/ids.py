@@ -18,7 +18,7 @@ class InvalidId(ValueError):
 
 def derive_id(*parts: str | int) -> str:
     """The id of what ``parts`` name, outermost first. Equal parts give equal ids; any difference gives another id."""
-    text = "\x1f".join(str(part) for part in parts)
+    text = "\x1f".join(map(str, parts))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

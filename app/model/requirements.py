@@ -68,7 +68,7 @@ class Requirements:
 
     def same_bounds(self, other: Mapping[str, Bounds]) -> bool:
         """Whether ``other`` declares exactly the same bounds: such an update changes nothing and records nothing."""
-        return self.as_dict() == dict(other)
+        return self.as_dict() == other
 
 
 def validate_bounds(

@@ -62,8 +62,8 @@ class Batch:
     first_states: list[dict[str, Any]] = field(default_factory=list)
     leases: list[Row] = field(default_factory=list)
     states: dict[str, list[_StateRow]] = field(default_factory=dict)
-    requirements: list[dict[str, Any]] = field(default_factory=list)
-    policies: list[dict[str, Any]] = field(default_factory=list)
+    requirements: list[Row] = field(default_factory=list)
+    policies: list[Row] = field(default_factory=list)
     idempotency: list[dict[str, Any]] = field(default_factory=list)
     rescales: dict[tuple[str, int], RescaleRecord] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Batch:
                 case AddEvents(events):
                     self.events.extend(event_row(job_id, event) for event in events)
                 case AddRequirements(requirements, created_ms):
-                    self.requirements.append(REQUIREMENTS.row(job_id, requirements, created_ms=created_ms))
+                    self.requirements.append(REQUIREMENTS.row(job_id, requirements, created_ms))
                 case AddScalingPolicy(policy):
                     self.policies.append(SCALING_POLICIES.row(job_id, policy))
                 case AddIdempotencyKey():
@@ -179,23 +179,19 @@ class Batch:
         """
         self._write_states(connection)
         self._write_idempotency(connection)
-        for statement, new in (
+        if self.artifacts:
+            statements.insert(connection, statements.INSERT_ARTIFACT, self.artifacts)
+        acknowledged = [(job, attempt, number) for (job, attempt), number in self.acknowledged.items()]
+        for statement, rows in (
             (statements.INSERT_REQUIREMENTS, self.requirements),
             (statements.INSERT_SCALING_POLICY, self.policies),
             (statements.UPSERT_RESCALE, [RESCALES.row(key[0], one) for key, one in self.rescales.items()]),
             (statements.UPSERT_ATTEMPT, [ATTEMPTS.row(key[0], one) for key, one in self.attempts.items()]),
-            (statements.INSERT_ARTIFACT, self.artifacts),
-        ):
-            if new:
-                statements.insert(connection, statement, new)
-        acknowledged = [(job, attempt, number) for (job, attempt), number in self.acknowledged.items()]
-        for statement, rows in (
             (statements.INSERT_LIVY_BATCH, self.livy_batches),
             (statements.ACKNOWLEDGE, acknowledged),
             (statements.DESCRIBE_DRIVER, self.described),
         ):
-            if rows:
-                statements.run(connection, statement, rows)
+            statements.run(connection, statement, rows)
         _write_versions(connection, self.versions)
         # The last: other servers that write events wait from here on until the transaction is over.
         insert_events(connection, self.events)

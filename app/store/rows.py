@@ -17,7 +17,7 @@ from app.model.plan import Rung
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
-from app.store import codec, tables
+from app.store import codec, statements, tables
 from app.store.writes import Attempt
 
 T = TypeVar("T")
@@ -33,26 +33,32 @@ _PROSE: Final[Converter] = (codec.plain_text, str)
 
 
 class Rows(Generic[T]):
-    """A dataclass whose fields are columns of ``table``. The column `job_id` and those ``beside`` are not among its
-    fields; any other may be a property of it, which is written for queries and not read back."""
+    """A dataclass whose fields are columns of ``table``, between `job_id`, the first, and those ``beside``, the last.
+    Other columns between these are properties of it, which are written for queries and not read back."""
 
     def __init__(
         self, table: Table, kind: type[T], converters: Mapping[str, Converter], beside: tuple[str, ...] = ()
     ) -> None:
         fields = tuple(one.name for one in dataclasses.fields(kind))  # type: ignore[arg-type]
-        columns = tuple(one.name for one in table.columns if one.name not in ("job_id", *beside))
+        names = table.columns.keys()
+        columns = names[1 : len(names) - len(beside)]
+        if names != ["job_id", *columns, *beside]:
+            raise TypeError(
+                f"{table.name} should have job_id first, and last {', '.join(beside) or 'a field'}"
+            )
         if missing := {*fields, *converters}.difference(columns):
             raise TypeError(f"{table.name} has no columns {', '.join(sorted(missing))}")
         self._kind = kind
-        self._columns, self._columns_of = columns, attrgetter(*columns)
+        self._columns_of = attrgetter(*columns)
         self._fields, self._fields_of = fields, attrgetter(*fields)
-        self._write = [(name, write) for name, (write, _) in converters.items()]
+        self._write = [(1 + columns.index(name), write) for name, (write, _) in converters.items()]
         self._read = [(name, read) for name, (_, read) in converters.items() if name in fields]
 
-    def row(self, job_id: str, value: T, **beside: Any) -> dict[str, Any]:
-        row = dict(zip(self._columns, self._columns_of(value), strict=True))
+    def row(self, job_id: str, value: T, *beside: Any) -> statements.Row:
+        """The values in the order of the columns."""
+        row = [job_id, *self._columns_of(value), *beside]
         _convert(row, self._write)
-        return {"job_id": job_id, **row, **beside}
+        return tuple(row)
 
     def value(self, row: Row[Any]) -> T:
         """A field whose column is NULL has its default.
@@ -65,10 +71,11 @@ class Rows(Generic[T]):
         return self._kind(**{name: value for name, value in fields.items() if value is not None})
 
 
-def _convert(values: dict[str, Any], converters: Iterable[tuple[str, Callable[[Any], Any]]]) -> None:
-    for name, convert in converters:
-        if (value := values[name]) is not None:
-            values[name] = convert(value)
+def _convert(values: Any, converters: Iterable[tuple[Any, Callable[[Any], Any]]]) -> None:
+    """``values``: a list, or a mapping, of whose places ``converters`` tell."""
+    for place, convert in converters:
+        if (value := values[place]) is not None:
+            values[place] = convert(value)
 
 
 RESCALES: Final = Rows(

@@ -5,9 +5,10 @@ Every label has a fixed set of values, whatever clients send: routes are templat
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Generic, TypeVar
 
 import prometheus_client
@@ -111,8 +112,7 @@ class Meters(_Group):
         self._commit_seconds.observe(seconds)
         for write in unit.writes:
             if isinstance(write, AddEvents):
-                for event in write.events:
-                    self._jobs.note(event)
+                self._jobs.note(write.events)
 
     def _not_committed(self, error: StoreError) -> None:
         reason = "refused"
@@ -164,9 +164,14 @@ class _JobMeters(_Group):
         for outcome in ("finished", "drained", "stopped", "start-failed", "failed", "given-up"):
             self._attempts.labels(outcome)
 
-    def note(self, event: PublicEvent) -> None:
+    def note(self, events: Collection[PublicEvent]) -> None:
+        for kind, count in collections.Counter(event.type for event in events).items():
+            self._events.labels(kind).inc(count)
+        for event in events:
+            self._note(event)
+
+    def _note(self, event: PublicEvent) -> None:
         fields = event.fields
-        self._events.labels(event.type).inc()
         match event.type:
             case PublicEventType.STATUS:
                 if fields["previousStatus"] is None:

@@ -222,7 +222,7 @@ def _partitions(key: str, entry: Any, errors: list[str]) -> int | None:
     if not isinstance(entry, dict) or _PARTITIONS not in entry:
         return None
     value = entry[_PARTITIONS]
-    if isinstance(value, bool) or not isinstance(value, int):
+    if type(value) is not int:  # nor a boolean
         errors.append(
             f"For job vertex {shown(key)}, {_PARTITIONS} should be an integer, found {kind_of(value)}."
         )
@@ -247,8 +247,7 @@ def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
         )
         return (0, 0)
     errors += not_known(parallelism, _BOUNDS, place, " in parallelism")
-    lower, upper = (_bound(place, name, parallelism, errors) for name in _BOUNDS)
-    return (lower, upper)
+    return _bound(place, "lowerBound", parallelism, errors), _bound(place, "upperBound", parallelism, errors)
 
 
 def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]) -> int:
@@ -256,7 +255,7 @@ def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]
         errors.append(f"For {place}, the field {name} in parallelism is missing.")
         return 0
     value = parallelism[name]
-    if isinstance(value, bool) or not isinstance(value, int):
+    if type(value) is not int:  # nor a boolean
         errors.append(
             f"For {place}, {name} should be an integer (-1 for the default), found {kind_of(value)}."
         )

@@ -121,6 +121,8 @@ def resolve_partitions(
         else:
             by_id[vertex.id] = number
     before = dict(not_there_yet(state))
+    if not by_id and not before:
+        return (), errors
     numbers = []
     for vertex in graph.vertices:
         wish = by_id.get(vertex.id, before.get(vertex.id))

@@ -9,6 +9,7 @@ from app.model.state_partitions import numbers_of, with_partitions
 from app.scheduler.adaptive.state import Repartition, RepartitionRefused
 from app.store import codec
 from app.store.rows import REQUIREMENTS
+from app.store.tables import requirements
 from tests.unit.scheduler.test_state_repartition import AGG, begun, partitions, running
 
 
@@ -41,6 +42,7 @@ def test_initial_bounds_stay_within_fewer_partitions() -> None:
 def test_numbers_of_requirements() -> None:
     declared = running().state.requirements
     for numbers in ((), ((AGG, 6),)):
-        row = REQUIREMENTS.row("job", replace(declared, state_partitions=numbers), created_ms=1)
+        values = REQUIREMENTS.row("job", replace(declared, state_partitions=numbers), 1)
+        row = dict(zip(requirements.columns.keys(), values, strict=True))
         assert (row["state_partitions"] is None) == (numbers == ())
         assert REQUIREMENTS.value(SimpleNamespace(**row)).state_partitions == numbers  # type: ignore[arg-type]
