@@ -137,8 +137,8 @@ def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRe
     if budget.exhausted(state, budget.of_event(state, event)) is not None:
         return ""
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
-    own = not event.outside and not met_before(state, failure)
-    if own and trial_of(state, at_ms, event.plan_version) is not None:
+    by_job = not event.outside and not met_before(state, failure)
+    if by_job and trial_of(state, at_ms, event.plan_version) is not None:
         return ""
     if known is not None and not known.over:
         return "The query was restarted alone and failed again before it had committed a batch."

@@ -52,7 +52,7 @@ def handle_failure(
     found = rollback.blamed(draft, failure, cause)
     if stopped:
         mark_dead(draft, driver_waiting=driver_waiting)
-    if versions.is_to_blame(draft, own=not recoverable or (cause is not None and not cause.outside)):
+    if versions.is_to_blame(draft, by_job=not recoverable or (cause is not None and not cause.outside)):
         take_version_back(draft, failure)
         return
     if found is not None and rollback.take_back(draft, found, failure, Restarting(0, failures=(failure,))):

@@ -163,7 +163,7 @@ def _wait_is_over(draft: Draft) -> None:
         )
         failure = Failure(error, draft.now_ms, state.attempt)
         record_failure(draft, failure, root=True)
-        start_failed(draft, failure, recoverable=True, own=True)
+        start_failed(draft, failure, recoverable=True, by_job=True)
 
 
 # ---- CreatingExecutionGraph
@@ -215,13 +215,13 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
     if phase.failure is None:
         # The redistribution has changed no state, so the job goes on without it.
         give_up = isinstance(event, AttemptFailed) and event.repartition
-        own = isinstance(event, AttemptFailed) and not event.outside
+        by_job = isinstance(event, AttemptFailed) and not event.outside
         by_cluster = isinstance(event, AttemptFailed) and event.by_cluster and not give_up
         draft.set_phase(
             failure=failure,
             recoverable=event.recoverable or give_up,
             give_up=give_up,
-            outside=not own,
+            outside=not by_job,
             by_cluster=by_cluster,
         )
         if isinstance(event, AttemptFailed) and not event.stopped:
@@ -249,9 +249,9 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
         _back_off(draft, phase.failure, 0 if phase.blind else CLUSTER_RETRY_MS)
         return
     # A redistribution of the state has failed, not a parallelism: `repartition` has the rules for it.
-    own = not phase.outside and draft.state.repartition is None
+    by_job = not phase.outside and draft.state.repartition is None
     found = (
-        trial_of(draft.state, draft.now_ms) if own and not met_before(draft.state, phase.failure) else None
+        trial_of(draft.state, draft.now_ms) if by_job and not met_before(draft.state, phase.failure) else None
     )
     repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
     back = RetryingExecutionGraphCreation(phase.failure.error)
@@ -259,8 +259,8 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
         # No attempt runs at the parallelism that a rescale asks for: one starts at the parallelism before, at once.
         enter_waiting(draft)
     else:
-        own = not phase.outside or not phase.recoverable
-        start_failed(draft, phase.failure, recoverable=phase.recoverable, own=own)
+        by_job = not phase.outside or not phase.recoverable
+        start_failed(draft, phase.failure, recoverable=phase.recoverable, by_job=by_job)
 
 
 def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
@@ -340,12 +340,12 @@ def creating_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
 # ---- RetryingExecutionGraphCreation
 
 
-def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, own: bool) -> None:
+def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, by_job: bool) -> None:
     """No attempt could be made to run: try again after a backoff, or give the job up. Nothing is alive.
 
-    ``own``: that is the job's own doing.
+    ``by_job``: that is the job's own doing.
     """
-    if versions.is_to_blame(draft, own=own):
+    if versions.is_to_blame(draft, by_job=by_job):
         versions.take_back(draft, failure, RetryingExecutionGraphCreation(failure.error))
         enter_waiting(draft)
         return

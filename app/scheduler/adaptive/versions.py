@@ -156,15 +156,15 @@ def prove(draft: Draft) -> None:
     _forget_limits(draft, one.number)
 
 
-def is_to_blame(draft: Draft, *, own: bool) -> bool:
-    """Whether the failure of an attempt is that of a version on trial. ``own``: it is the job's own doing.
+def is_to_blame(draft: Draft, *, by_job: bool) -> bool:
+    """Whether the failure of an attempt is that of a version on trial. ``by_job``: it is the job's own doing.
 
     An end of an attempt from outside is not the version's fault, but is not retried for ever.
     """
     one = _on_trial(draft.state)
     if one is None:
         return False
-    if own or one.failed + 1 >= MOST_FAILED:
+    if by_job or one.failed + 1 >= MOST_FAILED:
         return True
     _change(draft, failed=one.failed + 1, until_ms=None)
     return False

@@ -247,8 +247,8 @@ def died(attempt: int, pid: int, status: int | None, stood_still: str = "") -> A
 
     ``stood_still``: why it was ended, if it lived and did not run.
     """
-    own = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
-    return AttemptFailed(attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not own)
+    by_job = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
+    return AttemptFailed(attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not by_job)
 
 
 def ended_in_words(pid: int, status: int | None) -> str:
