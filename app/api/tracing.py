@@ -258,18 +258,18 @@ class OpenTelemetry(Tracing):
             span.set_status(Status(StatusCode.ERROR, record.message))
         span.end(end_ms * _MS)
 
-    def _first_batch(self, job: _Job, batch: _Batch, record: _Rescaled) -> None:
-        if batch.started_ms > record.end_ms:
+    def _first_batch(self, job: _Job, batch: _Batch, ended: _Rescaled) -> None:
+        if batch.started_ms > ended.end_ms:
             # The plan came into force while there was nothing to do.
             return
-        if record.rung is not None:
+        if ended.rung is not None:
             began_ms = max(job.ordered_ms, batch.started_ms)
-            self._span(f"change {record.rung.value}", record.inside, job.ordered_ms * _MS, began_ms * _MS)
+            self._span(f"change {ended.rung.value}", ended.inside, job.ordered_ms * _MS, began_ms * _MS)
         attributes: Attributes = {
             "slotwise.batch.id": batch.number,
             "slotwise.batch.records": batch.rows,
         }
-        self._span("first batch", record.inside, batch.started_ms * _MS, batch.ended_ms * _MS, attributes)
+        self._span("first batch", ended.inside, batch.started_ms * _MS, batch.ended_ms * _MS, attributes)
 
     def _span(
         self,

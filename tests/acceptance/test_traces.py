@@ -92,7 +92,9 @@ def test_a_rescale_is_one_trace_and_a_failover_is_another(
         answer = deployment.call("PUT", path, json=bounds, headers={"traceparent": TRACEPARENT})
         assert answer.is_success, answer.text
         deployment.await_settled()
-        wait_for("the first batch is traced", lambda: "first batch" in collector.in_trace(TRACE))
+        wait_for(
+            "the rescale is traced", lambda: {"rescale", "first batch"} <= collector.in_trace(TRACE).keys()
+        )
         trace = collector.in_trace(TRACE)
         expected = {
             "decision",

@@ -16,6 +16,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from app.api import tracing
 from app.api.tracing import OpenTelemetry
+from app.model.plan import Rung
+from app.model.protocol import Report
+from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
+from app.store.writes import PutRescale, UnitOfWork
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually, open_world
 
 PUT = "PUT /jobs/{jobid}/resource-requirements"
@@ -112,6 +116,45 @@ async def test_one_trace_leads_from_a_put_to_the_first_batch(traced: Traced) -> 
     assert times == sorted(times)
     assert change.end_time <= batch.start_time <= batch.end_time
     assert change.start_time == order.end_time
+
+
+PLAN = 2
+BEGAN_MS, BATCH_MS = 1_000_000_000_000, 4_000_000_000_000
+"""Long before the driver is told of the plan, which is now, and long after."""
+
+
+def batch_report(started_ms: int) -> Report:
+    return Report(
+        1, started_ms + 10, "batch", plan_version=PLAN, whole_plan=True, batch_id=7, started_ms=started_ms
+    )
+
+
+@pytest.mark.parametrize("is_reported_first", [True, False])
+@pytest.mark.parametrize(("started_after_ms", "is_told"), [(-5, True), (5, False)])
+def test_a_first_batch_belongs_to_the_rescale_if_it_began_before_its_end(
+    is_reported_first: bool, started_after_ms: int, is_told: bool
+) -> None:
+    """The reports of a plan in force and of its batch may come in one request or in two; a plan that came into force
+    while there was nothing to do has no batch."""
+    exporter = InMemorySpanExporter()
+    traces = OpenTelemetry(SimpleSpanProcessor(exporter))
+    traces.ordered("job", PLAN)
+    record = RescaleRecord(
+        "uuid", 2, "requirements", 1, TriggerCause.UPDATE_REQUIREMENT, BEGAN_MS, (), (), (), BATCH_MS,
+        TerminatedReason.SUCCEEDED, rung=Rung.IN_PLACE,
+    )  # fmt: skip
+    ends = UnitOfWork("job", 1, [PutRescale(record)])
+    report = batch_report(BATCH_MS + started_after_ms)
+    if is_reported_first:
+        traces.batch("job", report)
+        traces.committed(ends, 0.0)
+    else:
+        traces.committed(ends, 0.0)
+        traces.batch("job", report)
+        traces.batch("job", batch_report(BATCH_MS - 1))
+    found = [span.name for span in exporter.get_finished_spans()]
+    both = ["change in-place", "first batch"] if is_told else []
+    assert sorted(found) == sorted(["order", "rescale", *both])
 
 
 async def test_what_was_not_asked_for_has_a_trace_of_its_own(traced: Traced) -> None:

@@ -248,7 +248,9 @@ def died(attempt: int, pid: int, status: int | None, stood_still: str = "") -> A
     ``stood_still``: why it was ended, if it lived and did not run.
     """
     by_job = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
-    return AttemptFailed(attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not by_job)
+    return AttemptFailed(
+        attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not by_job
+    )
 
 
 def ended_in_words(pid: int, status: int | None) -> str:
