@@ -125,13 +125,6 @@ def test_with_a_cap_all_slots_that_it_allows_are_the_desired_ones() -> None:
     assert seconds_to_restart(job) == 10, "the stabilisation would be a wait for a slot that may not be used"
 
 
-def test_slots_for_other_bounds_have_some_time_to_come_without_a_stabilisation_too() -> None:
-    job = job_with(0, 0, 0).put(1, 9).wait(2_000)
-    assert job.open.cause == "UPDATE_REQUIREMENT"
-    job.wait(1_000)
-    assert job.records[-1].message == "9 slots are wanted; only 2 came." and job.nothing_open
-
-
 def test_rule_1_cooldown_starts_when_executing_is_entered_also_after_the_first_start_and_a_failover() -> None:
     job = job_with(30, 60, 3)
     assert job.timer_in_ms("cooldown") == 30_000
