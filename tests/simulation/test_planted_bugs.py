@@ -1,4 +1,4 @@
-"""The simulator can fail: each planted defect is found within 500 seeds."""
+"""The simulator can fail: each planted defect is found within the seeds of test_seeds.py, which are well without it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.planted_seeds import SEEDS, find, known, worlds
-from tests.simulation.scenario import Outcome
 from tests.simulation.seeds import run_seed
 
 KNOWN = known()
@@ -21,9 +20,8 @@ def test_a_planted_defect_is_found(defect: str) -> None:
     found = find(defect, sorted(worlds(defect), key=lambda seed: seed != KNOWN.get(defect)))
     assert found is not None and found.violation is not None, f"{SEEDS} seeds did not find that {defect}"
     assert not CRASHES.search(found.violation), f"it was not found, it does not work: {found.violation}"
-    # It is the defect that was found: without it the same seed is well.
-    healthy: Outcome = run_seed(found.seed)
-    assert healthy.violation is None, healthy.violation
+    # It is the defect that was found: without it the same seed is well, as test_seeds.py shows of all of them.
+    assert found.seed in range(SEEDS)
 
 
 def test_equal_seeds_give_equal_runs() -> None:

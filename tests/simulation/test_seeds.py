@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.planted_seeds import SEEDS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -20,7 +22,7 @@ def test_500_seeds_and_those_that_failed_once_break_no_promise() -> None:
             "-m",
             "tests.simulation.run",
             "--seeds",
-            "500",
+            str(SEEDS),
             "--jobs",
             str(min(4, os.cpu_count() or 1)),
         ],
