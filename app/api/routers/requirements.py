@@ -112,6 +112,8 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
             "ETag": "The version now in force.",
             "X-Slotwise-Undecided": "For a BATCH job: the ids of the vertices whose parallelism is not decided "
             "yet, separated by commas. The bounds apply only to them.",
+            "X-Slotwise-Deadline": "`unchanged` if the deadline of the request has no effect, because its bounds are "
+            "declared already.",
         },
         refused={
             400: "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is higher "
