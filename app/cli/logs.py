@@ -31,11 +31,16 @@ from app.cli.streams import is_away
 from app.model.status import TERMINAL_STATUSES
 
 T = TypeVar("T")
+Executor = dict[str, Any] | None
+"""The executor whose output is asked for, and which output; None for the driver."""
+Driver = tuple[str, int] | None
+"""The process that runs an attempt, by its host and number."""
 
 _POLL_S = 0.5
 _LOOK_S = 2.0
 # A log that was removed, or an attempt that is not kept any more.
 _GONE = (404, 410)
+_NOT_THERE = 410
 _NO_ATTEMPT = "The job has had no attempt yet, so there is no log."
 
 
@@ -102,10 +107,7 @@ def logs(
         raise CliError("--output is for the log of an executor: give --executor too.")
     client, job_id = call.client, call.client.find_job(job)
     of = None if executor is None else {"executor": executor, "output": output.value}
-    if follow:
-        parts = _followed(client, job_id, attempt, of)
-    else:
-        parts = _once(client, job_id, attempt) if of is None else _of_executor(client, job_id, attempt, of)
+    parts = (_followed if follow else _once)(client, job_id, attempt, of)
     with until_interrupted():
         for part in parts:
             _show(part, as_json=call.as_json)
@@ -121,21 +123,7 @@ def _attempts(client: Client, job_id: str) -> list[dict[str, Any]]:
     return list(client.get(f"/jobs/{job_id}/attempts")["attempts"])
 
 
-def _once(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
-    # A job may log faster than it is printed: what is there now is what is asked for.
-    sizes = {int(each["attempt"]): int(each["log"]["sizeInBytes"]) for each in _attempts(client, job_id)}
-    number = attempt or max(sizes, default=None)
-    if number is None:
-        raise CliError(_NO_ATTEMPT)
-    at, following = -1, 0
-    while at < following and (at < 0 or following < sizes.get(number, 0)):
-        at = following
-        text, following, _ = _read(client, job_id, number, at)
-        if text:
-            yield Part(number, text)
-
-
-def _of_executor(client: Client, job_id: str, attempt: int | None, of: dict[str, Any]) -> Iterator[Part]:
+def _once(client: Client, job_id: str, attempt: int | None, of: Executor) -> Iterator[Part]:
     number = attempt or max((int(each["attempt"]) for each in _attempts(client, job_id)), default=None)
     if number is None:
         raise CliError(_NO_ATTEMPT)
@@ -143,33 +131,26 @@ def _of_executor(client: Client, job_id: str, attempt: int | None, of: dict[str,
     while at < following and (size is None or following < size):
         at = following
         text, headers = _asked(client, job_id, number, at, of)
-        # What is there now is what is asked for, as of a driver.
-        size = size or int(headers["X-Slotwise-Size"])
+        if size is None and "X-Slotwise-Size" in headers:
+            # A job may log faster than it is printed: what is there now is what is asked for.
+            size = int(headers["X-Slotwise-Size"])
         following = int(headers["X-Slotwise-Next"])
         if text:
             yield Part(number, text)
 
 
-def _read(
-    client: Client, job_id: str, attempt: int, at: int, of: dict[str, Any] | None = None
-) -> tuple[str, int, bool]:
-    """What stands from byte ``at``, from where to go on, and whether nothing comes any more."""
-    text, headers = _asked(client, job_id, attempt, at, of)
-    return text, int(headers["X-Slotwise-Next"]), headers["X-Slotwise-Complete"] == "true"
-
-
-def _asked(
-    client: Client, job_id: str, attempt: int, at: int, of: dict[str, Any] | None
-) -> tuple[str, httpx.Headers]:
+def _asked(client: Client, job_id: str, attempt: int, at: int, of: Executor) -> tuple[str, httpx.Headers]:
+    """What stands from byte ``at``, and the headers, which say how to go on."""
     return client.get_text(f"/jobs/{job_id}/attempts/{attempt}/logs", {"from": at, **(of or {})})
 
 
-def _followed(client: Client, job_id: str, attempt: int | None, of: dict[str, Any] | None) -> Iterator[Part]:
-    """One attempt to its end, or the newest and all that come until the job ends. ``of``: an executor."""
+def _followed(client: Client, job_id: str, attempt: int | None, of: Executor) -> Iterator[Part]:
+    """One attempt to its end, or the newest and all that come until the job ends."""
     if attempt is not None:
-        yield from _to_the_end(client, job_id, attempt, of)
+        yield from _to_the_end(client, job_id, attempt, of, {})
         return
     last = 0
+    reached: dict[Driver, int] = {}
     while True:
         # In this order: the last attempt of a job that has ended is among those that are read then.
         status = _patiently(lambda: client.get(f"/jobs/{job_id}/status"))["status"]
@@ -177,7 +158,7 @@ def _followed(client: Client, job_id: str, attempt: int | None, of: dict[str, An
         newer = [number for number in numbers if number > last] if last else numbers[-1:]
         for last in newer:
             try:
-                yield from _to_the_end(client, job_id, last, of)
+                yield from _to_the_end(client, job_id, last, of, reached)
             except Refused as error:
                 if error.status not in _GONE:
                     raise
@@ -187,35 +168,51 @@ def _followed(client: Client, job_id: str, attempt: int | None, of: dict[str, An
         time.sleep(_POLL_S)
 
 
-def _to_the_end(client: Client, job_id: str, attempt: int, of: dict[str, Any] | None) -> Iterator[Part]:
-    at, is_complete = 0, False
-
-    def may_come(error: CliError) -> bool:
-        """Executors come and go while an attempt runs."""
-        if of is None or not isinstance(error, Refused) or error.status not in _GONE:
-            return False
-        # To look for an executor all workers are asked.
-        time.sleep(_LOOK_S)
-        newest = _patiently(lambda: _attempts(client, job_id))[0]
-        return newest["attempt"] == attempt and newest["endTimestampInMillis"] is None
-
+def _to_the_end(
+    client: Client, job_id: str, attempt: int, of: Executor, reached: dict[Driver, int]
+) -> Iterator[Part]:
+    """``reached``: where the log of an executor goes on, since all attempts of a driver have the same executors."""
+    driver = None if of is None else _driver_of(client, job_id, attempt)
+    at, is_complete, told = reached.get(driver, 0), False, ""
     while not is_complete:
-        text, at, is_complete = _patiently(lambda: _read(client, job_id, attempt, at, of), may_come)  # noqa: B023 - called at once
+        try:
+            text, headers = _patiently(lambda: _asked(client, job_id, attempt, at, of))  # noqa: B023 - called at once
+        except Refused as error:
+            if of is None or error.status != _NOT_THERE or not _is_running(client, job_id, attempt):
+                raise
+            # Executors come and go. To look for one all workers are asked.
+            if not told:
+                told = str(error)
+                warn(told)
+            time.sleep(_LOOK_S)
+            continue
+        at, is_complete = int(headers["X-Slotwise-Next"]), headers["X-Slotwise-Complete"] == "true"
+        reached[driver] = at
         if text:
             yield Part(attempt, text)
         elif not is_complete:
             time.sleep(_POLL_S)
 
 
-def _patiently(ask: Callable[[], T], may_come: Callable[[CliError], bool] = lambda _: False) -> T:
-    """The answer. A server that is away is waited for: the job may well go on without it. ``may_come``: whether that is
-    so after another refusal too."""
+def _driver_of(client: Client, job_id: str, attempt: int) -> Driver:
+    found = _patiently(lambda: _attempts(client, job_id))
+    return next(((one["host"], one["driverPid"]) for one in found if one["attempt"] == attempt), None)
+
+
+def _is_running(client: Client, job_id: str, attempt: int) -> bool:
+    """Whether it is the newest attempt and has not ended."""
+    newest = max(_patiently(lambda: _attempts(client, job_id)), key=lambda one: int(one["attempt"]))
+    return bool(newest["attempt"] == attempt and newest["endTimestampInMillis"] is None)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """The answer. A server that is away is waited for: the job may well go on without it."""
     told = False
     while True:
         try:
             return ask()
         except CliError as error:
-            if not is_away(error) and not may_come(error):
+            if not is_away(error):
                 raise
             if not told:
                 warn(str(error))

@@ -58,6 +58,10 @@ class ExecutorLogAway(NoExecutorLog):
     """It may be had later: who has it does not answer now."""
 
 
+class ExecutorLogElsewhere(NoExecutorLog):
+    """It never can be had here."""
+
+
 class NoApplication(NoExecutorLog):
     """The driver has not told the cluster of itself yet, or the cluster has forgotten it."""
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from app.cluster.ports import ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
+from app.cluster.ports import ExecutorLog, ExecutorLogAway, ExecutorLogElsewhere, NoApplication, NoExecutorLog
 from app.worker.requests import executor_logs
 from tests.contract.live import listening
 from tests.contract.test_attempts import CONFIG, PASSWORD, read, refused
@@ -42,13 +42,20 @@ class Executors:
         return ExecutorLog(text.decode(errors="replace"), begin, begin + len(text), len(self.log))
 
 
-async def test_the_log_of_an_executor_is_read_in_parts_and_without_secrets(world: World) -> None:
+async def test_the_log_of_an_executor_is_read_in_parts_and_without_secrets(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.control_plane.executor_logs._cluster = cluster = cast(Any, Executors())
     job_id = await world.running({**GRAPH, "config": CONFIG})
     cluster.log = f"one\nkey {PASSWORD}\n\xfc\n".encode() + b"\xff\nthree"
+    # The last line may go on.
+    answer = await read(world, job_id, executor=0)
+    assert answer.text == "one\nkey ******\n\xfc\n\ufffd\n"
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["x-slotwise-next"] == str(len(cluster.log) - len("three"))
+    monkeypatch.setattr(executor_logs, "LINE_PATIENCE_S", 0.0)
     answer = await read(world, job_id, executor=0)
     assert answer.text == "one\nkey ******\n\xfc\n\ufffd\nthree"
-    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["x-slotwise-next"] == str(len(cluster.log))
     assert answer.headers["x-slotwise-complete"] == "false"
     assert answer.headers["x-slotwise-size"] == str(len(cluster.log))
@@ -114,5 +121,10 @@ async def test_only_attempts_of_the_newest_driver_are_asked_for(world: World) ->
 
 async def test_a_job_that_runs_in_its_driver_has_no_executors(world: World) -> None:
     job_id = await world.running()
-    sentence = await refused(world, 404, f"/jobs/{job_id}/attempts/1/logs?executor=0")
+    path = f"/jobs/{job_id}/attempts/1/logs?executor=0"
+    sentence = await refused(world, 409, path)
     assert sentence.startswith("Jobs of this server have no executors: their tasks run in the driver")
+    # Nor where they never can be had: who follows need not wait.
+    world.control_plane.executor_logs._cluster = cluster = cast(Any, Executors())
+    cluster.fault = ExecutorLogElsewhere("See kubectl logs.")
+    assert await refused(world, 409, path) == "See kubectl logs."

@@ -29,7 +29,7 @@ _NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 _HEADERS = {
     "X-Slotwise-Next": "The `from` with which to go on. Not with follow=true.",
     "X-Slotwise-Complete": "true if the attempt is over and its log ends here, else false. Not with follow=true.",
-    "X-Slotwise-Size": "The bytes of the whole log. Only of executors.",
+    "X-Slotwise-Size": "The bytes of the whole log. Not with follow=true.",
 }
 
 router = APIRouter(prefix="/jobs/{jobid}/attempts", tags=["jobs"], route_class=Operation)
@@ -129,7 +129,7 @@ async def read_attempt_log(
             headers={
                 "X-Slotwise-Next": str(part.next),
                 "X-Slotwise-Complete": str(part.is_complete).lower(),
-                **({} if part.size is None else {"X-Slotwise-Size": str(part.size)}),
+                "X-Slotwise-Size": str(part.size),
                 **_NO_SNIFFING,
             },
         )

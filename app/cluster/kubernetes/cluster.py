@@ -31,7 +31,7 @@ from app.cluster.kubernetes.namespace import (
 from app.cluster.kubernetes.pod_spec import PodSettings
 from app.cluster.kubernetes.probe import Probe
 from app.cluster.periodic import Periodic
-from app.cluster.ports import ExecutorLog, NoExecutorLog, Offer
+from app.cluster.ports import ExecutorLog, ExecutorLogElsewhere, Offer
 from app.cluster.reachability import Reachability
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL
@@ -231,7 +231,9 @@ class KubernetesCluster:
     async def executor_log(
         self, job_id: str, attempts: range, executor: int, output: str, begin: int, size: int
     ) -> ExecutorLog:
-        raise NoExecutorLog("Logs of executors on Kubernetes are those of their pods: see kubectl logs.")
+        raise ExecutorLogElsewhere(
+            "Logs of executors on Kubernetes are those of their pods: see kubectl logs."
+        )
 
     async def cleared(self, job_id: str) -> None:
         """Delete the pods of the job's earlier drivers, and wait until their processes have ended. If that takes too

@@ -43,12 +43,19 @@ class ExecutorLogPages:
                 f"The Spark master knows of no application of attempt {attempts[-1]} of job {job_id}."
             )
         log = {"appId": application, "executorId": executor, "logType": output}
-        known = self._found.pop((application, executor), None)
-        if known is None or known not in {each.webui for each in roster.workers}:
-            known = await self._worker_of(roster, job_id, application, executor)
-        part = await _part(self._http, f"{known}/log/", log, begin, size)
-        # Last: where it was not found it is looked for again, and those asked for long ago are forgotten.
-        self._found[application, executor] = known
+        place = (application, executor)
+        webui = self._found.get(place)
+        if webui is None or webui not in {each.webui for each in roster.workers}:
+            webui = await self._worker_of(roster, job_id, application, executor)
+        try:
+            part = await _part(self._http, f"{webui}/log/", log, begin, size)
+        except NoExecutorLog:
+            # The next one who asks looks for it again.
+            self._found.pop(place, None)
+            raise
+        # Those asked for long ago are forgotten.
+        self._found.pop(place, None)
+        self._found[place] = webui
         while len(self._found) > _PLACES_MAX:
             del self._found[next(iter(self._found))]
         return part

@@ -306,8 +306,8 @@ def _does_not_count(state: JobState, gone: BoundsOfVertices, one: Pending, now_m
     assert one.deadline is not None
     left = seconds(max(0, one.deadline.at_ms - now_ms))
     return (
-        f"{_named(state, gone)} of version {one.version} waited for a deadline in {left}, which does not count any "
-        "more."
+        f"The bounds of {_named(state, gone)} (requirements version {one.version}) waited for a deadline in {left}, "
+        "which does not count any more."
     )
 
 

@@ -118,7 +118,7 @@ def adopt(draft: Draft) -> bool:
         _tell(draft, coming.number, "TRIAL")
     timeline.redraw(draft)
     for one, sentence in ended:
-        message = f"Version {coming.number} of the job comes into force: {sentence}"
+        message = f"Version {coming.number} of the job comes into force. {sentence}"
         timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
     return True
 

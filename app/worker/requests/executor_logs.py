@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from app.cluster.ports import ExecutorCluster, ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
+from app.cluster.ports import (
+    ExecutorCluster,
+    ExecutorLog,
+    ExecutorLogAway,
+    ExecutorLogElsewhere,
+    NoApplication,
+    NoExecutorLog,
+)
 from app.model.secret_texts import part_without_secrets
 from app.store.store import Store
 from app.store.tables import AttemptState
@@ -19,12 +27,13 @@ from app.worker.requests.log_borders import (
     whole_characters,
     whole_lines,
 )
-from app.worker.requests.views_of_logs import LogPart, no_such_attempt, secrets_of_job
+from app.worker.requests.views_of_logs import LINE_PATIENCE_S, LogPart, no_such_attempt, secrets_of_job
 from app.worker.retrying import reading
-from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
+from app.worker.views import BeyondLog, JobView, LogGone, StateConflict, Unavailable
 
-_REPLACED: Final = "\ufffd".encode()
+_REPLACED: Final = "\ufffd"
 _NO_CHARACTER: Final = b"\xff"
+_LOGS_KEPT: Final = 1_000
 _READERS_MAX: Final = 4
 """Each asks all the workers."""
 _WITHIN_S: Final = 20.0
@@ -37,6 +46,8 @@ class ExecutorLogs:
     def __init__(self, store: Store, cluster: ExecutorCluster | None) -> None:
         self._store, self._cluster = store, cluster
         self._readers = 0
+        # How long each log was when it was last read, and since when it has been so long.
+        self._lengths: dict[tuple[str, int, str], tuple[int, float]] = {}
 
     async def read(
         self, job: JobView, number: int, executor: int, output: str, offset: int, limit: int
@@ -47,7 +58,7 @@ class ExecutorLogs:
         if row is None:
             raise no_such_attempt(job.job_id, number, rows)
         if self._cluster is None:
-            raise UnknownAttempt(
+            raise StateConflict(
                 "Jobs of this server have no executors: their tasks run in the driver, whose log has what they print."
             )
         if (newest := rows[-1].attempt) != number:
@@ -77,8 +88,19 @@ class ExecutorLogs:
             raise BeyondLog(
                 f"The query parameter from should be at most {window.length}, where the log ends now, found {offset}."
             )
-        part = await asyncio.to_thread(_part_of, window, offset, limit, known)
-        return replace(part, is_complete=row.state is AttemptState.DEAD and part.next >= window.length)
+        is_over = row.state is AttemptState.DEAD
+        grows = not is_over and self._has_grown((job.job_id, executor, output), window.length)
+        part = await asyncio.to_thread(_part_of, window, offset, limit, known, grows=grows)
+        return replace(part, is_complete=is_over and part.next >= window.length)
+
+    def _has_grown(self, log: tuple[str, int, str], length: int) -> bool:
+        """Whether a log of ``length`` has grown lately, as far as is known here."""
+        now_s = time.monotonic()
+        known, since_s = self._lengths.pop(log, (-1, now_s))
+        self._lengths[log] = (length, since_s if known == length else now_s)
+        if len(self._lengths) > _LOGS_KEPT:
+            del self._lengths[next(iter(self._lengths))]
+        return now_s - self._lengths[log][1] < LINE_PATIENCE_S
 
     async def _window(
         self, job_id: str, rows: Sequence[Attempt], executor: int, output: str, begin: int, size: int
@@ -93,25 +115,35 @@ class ExecutorLogs:
             # A driver that has started tells the master of itself soon; one that is over never will.
             is_early = isinstance(error, NoApplication) and newest.state is not AttemptState.DEAD
             may_come = is_early or isinstance(error, ExecutorLogAway)
+            if isinstance(error, ExecutorLogElsewhere):
+                raise StateConflict(str(error)) from error
             raise (Unavailable if may_come else LogGone)(str(error)) from error
 
 
-def _part_of(window: ExecutorLog, offset: int, limit: int, known: tuple[str, ...]) -> LogPart:
-    """Of ``window``, which has more than the part around it."""
+def _part_of(
+    window: ExecutorLog, offset: int, limit: int, known: tuple[str, ...], *, grows: bool = False
+) -> LogPart:
+    """Of ``window``, which has more than the part around it. ``grows``: a last line without an end is still written."""
     content = _bytes_of(window)
     at, stop = (min(place - window.begin, len(content)) for place in (offset, offset + limit))
     if window.begin + stop < window.length and at < stop:
         stop = whole_lines(content, at, stop) or whole_characters(content, at, stop)
+    elif grows:
+        stop = whole_lines(content, at, stop) or at
     at = character(content, at)
     words = part_without_secrets(*texts(content, at, stop), known)
     return LogPart(words, window.begin + at, window.begin + stop, is_complete=False, size=window.length)
 
 
 def _bytes_of(window: ExecutorLog) -> bytes:
-    """The bytes that ``window`` is the text of. The cluster has replaced what is no character by U+FFFD: a byte each,
-    and at the end, where a character may be cut off, up to three."""
-    content, size = window.text.encode(), window.end - window.begin
-    if len(content) == size:
-        return content
-    content = content.replace(_REPLACED, _NO_CHARACTER)
+    """The bytes that ``window`` is the text of, in which the cluster has replaced what is no character by U+FFFD: where
+    the window begins or ends within a character, else wherever that is."""
+    text, size = window.text, window.end - window.begin
+    leading = len(text) - len(text.lstrip(_REPLACED))
+    for begin in range(min(leading, 3) + 1):
+        for end in (len(text), len(text.removesuffix(_REPLACED))):
+            inner = text[begin:end].encode()
+            if 0 <= (cut := size - begin - len(inner)) <= 3 * (len(text) - end):
+                return _NO_CHARACTER * begin + inner + _NO_CHARACTER * cut
+    content = text.encode().replace(_REPLACED.encode(), _NO_CHARACTER)
     return content + _NO_CHARACTER * (size - len(content))

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ IsGone = Callable[[], Awaitable[bool]]
 
 _PART_BYTES = 64 << 10
 # A line that goes on growing is shown when it has its end, or has not grown for so long.
-_LINE_PATIENCE_S = 2.0
+LINE_PATIENCE_S = 2.0
 _POLL_S = 0.25
 _LOOK_EVERY_S = 1.0
 _FOLLOWERS_MAX = 100
@@ -54,13 +54,13 @@ class AttemptView:
 @dataclass(frozen=True, slots=True)
 class LogPart:
     """Of the log of an attempt: ``text`` is what stands from byte ``begin`` up to byte ``next``, without secrets.
-    ``is_complete``: the attempt is over and nothing comes behind it. ``size``: of the whole log, if it is known."""
+    ``is_complete``: the attempt is over and nothing comes behind it. ``size``: of the whole log."""
 
     text: str
     begin: int
     next: int
     is_complete: bool
-    size: int | None = None
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class DriverLogs:
         finally:
             self._readers -= 1
         text = "".join(part.text for part in parts)
-        return LogPart(text, parts[0].begin, last.next, is_complete=last.is_complete)
+        return LogPart(text, parts[0].begin, last.next, last.is_complete, last.size)
 
     async def lines(
         self, job: JobView, first: int | None, most: int, last_words: Sequence[str], is_gone: IsGone
@@ -304,15 +304,14 @@ def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
         until = min(begin + size, end)
         lost = begin - stretch.begin - offset
         note = f"... {lost} bytes were cut off here\n" if lost > 0 else ""
-        nothing = LogPart(
-            note, begin - stretch.begin, begin - stretch.begin, is_complete=stretch.is_over and begin >= end
-        )
+        place, length = begin - stretch.begin, end - stretch.begin
+        nothing = LogPart(note, place, place, stretch.is_over and begin >= end, length)
         if begin >= until:
             # Also if the attempt's whole part was cut off, and others come behind it.
             return nothing
         window_begin = max(opened.first, begin - around)
         window = opened.read(window_begin, until + around)
-        is_young = time.time() - opened.written_s < _LINE_PATIENCE_S
+        is_young = time.time() - opened.written_s < LINE_PATIENCE_S
     # Less may be there by now: somebody may have emptied the file.
     at, stop = (min(place - window_begin, len(window)) for place in (begin, until))
     if until < end and at < stop:
@@ -328,4 +327,5 @@ def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
         window_begin + at - stretch.begin,
         following - stretch.begin,
         is_complete=stretch.is_over and following >= end,
+        size=length,
     )

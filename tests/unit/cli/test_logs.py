@@ -40,10 +40,11 @@ def attempt(number: int, **changes: Any) -> dict[str, Any]:
 FAILED = attempt(1, endTimestampInMillis=1_795_204_809_000, ending="FAILED", message="It broke.")
 
 
-def part(text: str, following: int, *, complete: bool = False, size: int = 8) -> Any:
-    """``size``: of the log of an executor."""
+def part(text: str, following: int, *, complete: bool = False, size: int | None = None) -> Any:
+    """``size``: of the whole log, which an older server does not tell."""
     headers = {"X-Slotwise-Next": str(following), "X-Slotwise-Complete": str(complete).lower()}
-    headers["X-Slotwise-Size"] = str(size)
+    if size is not None:
+        headers["X-Slotwise-Size"] = str(size)
     return 200, text.encode(), {"Content-Type": "text/plain; charset=utf-8", **headers}
 
 
@@ -57,7 +58,7 @@ def with_attempts(fake: Any, *lists: list[dict[str, Any]]) -> None:
 
 def test_the_log_of_an_executor_is_printed_part_by_part(slotwise: Run, fake: Any) -> None:
     with_attempts(fake, [attempt(2), FAILED])
-    fake.on("GET", path(2), part("one\n", 4), part("two\n", 8), part("", 8))
+    fake.on("GET", path(2), part("one\n", 4, size=8), part("two\n", 8, size=8))
     outcome = slotwise("logs", "delays", "--executor", "3", "--output", "stdout")
     assert (outcome.status, outcome.out) == (0, "one\ntwo\n")
     asked = [request.query for request in fake.sent("GET", path(2))]
@@ -65,34 +66,43 @@ def test_the_log_of_an_executor_is_printed_part_by_part(slotwise: Run, fake: Any
         (at, "3", "stdout") for at in ("0", "4")
     ]
     # Where the server does not get on it is not asked again, nor for what came after the first request.
-    for later in (part("two\n", 4), part("two\n", 8, size=12), part("two\n", 8, complete=True)):
-        fake.on("GET", path(2), part("one\n", 4), later, part("never\n", 12, size=16))
+    for later in (part("two\n", 4), part("two\n", 8, size=12)):
+        fake.on("GET", path(2), part("one\n", 4, size=8), later, part("never\n", 12, size=16))
         assert slotwise("logs", "delays", "--executor", "3").out == "one\ntwo\n"
     assert "give --executor too" in slotwise("logs", "delays", "--output", "stdout").err
 
 
+NONE_YET = (410, {"errors": ["The workers have no log of executor 3; there are logs of: 0."]})
+
+
 def test_the_log_of_an_executor_is_followed_over_attempts(slotwise: Run, fake: Any) -> None:
-    later = [attempt(3), FAILED]
-    with_attempts(fake, [attempt(2), FAILED], [attempt(2), FAILED], later)
-    statuses = [(200, {"status": status}) for status in ("RUNNING", "RUNNING", "FINISHED")]
-    fake.on("GET", f"/jobs/{JOB_ID}/status", *statuses)
-    none_yet = (410, {"errors": ["The workers have no log of executor 3; there are logs of: 0."]})
+    """Attempts 2 and 3 are of one driver, and 4 is of another one."""
+    second, third = attempt(2), attempt(3)
+    fourth = attempt(4, driverPid=9)
+    with_attempts(fake, *[[second]] * 3, *[[third, second]] * 3, [fourth], [fourth])
+    fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "RUNNING"}), (200, {"status": "FINISHED"}))
     replaced = (410, {"errors": ["Logs of executors can be had of the newest attempt only, which is 3."]})
-    fake.on("GET", path(2), none_yet, part("one\n", 4), replaced)
-    fake.on("GET", path(3), none_yet, none_yet, part("two\n", 4, complete=True))
+    fake.on("GET", path(2), NONE_YET, part("one\n", 4), replaced)
+    fake.on("GET", path(3), part("two\n", 8, complete=True))
+    fake.on("GET", path(4), part("three\n", 6, complete=True))
     outcome = slotwise("logs", "delays", "--executor", "3", "-f")
-    assert (outcome.status, outcome.out) == (0, "one\ntwo\n")
-    sentences = [answer[1]["errors"][0] for answer in (none_yet, replaced, none_yet)]
+    assert (outcome.status, outcome.out) == (0, "one\ntwo\nthree\n")
+    sentences = [answer[1]["errors"][0] for answer in (NONE_YET, replaced)]
     assert outcome.err.splitlines() == sentences
-    assert {request.query["executor"] for request in fake.sent("GET", path(3))} == {"3"}
+    begins = [fake.sent("GET", path(number))[0].query["from"] for number in (2, 3, 4)]
+    assert begins == ["0", "4", "0"], "another driver has other executors"
 
 
-def test_an_executor_of_an_attempt_that_is_over_is_not_waited_for(slotwise: Run, fake: Any) -> None:
-    with_attempts(fake, [FAILED])
-    fake.on("GET", path(1), (410, {"errors": ["The workers have no log of executor 3."]}))
+@pytest.mark.parametrize("last", [FAILED, attempt(1)])
+def test_an_executor_that_never_can_be_had_is_not_waited_for(
+    slotwise: Run, fake: Any, last: dict[str, Any]
+) -> None:
+    with_attempts(fake, [last])
+    never = (409, {"errors": ["Jobs of this server have no executors."]})
+    fake.on("GET", path(1), NONE_YET if last is FAILED else never)
     outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
     assert (outcome.status, outcome.out) == (1, "")
-    assert "no log of executor 3" in outcome.err
+    assert "executor" in outcome.err
 
 
 def test_logs_prints_the_newest_attempt_part_by_part(slotwise: Run, fake: Any) -> None:
@@ -104,9 +114,8 @@ def test_logs_prints_the_newest_attempt_part_by_part(slotwise: Run, fake: Any) -
 
 
 def test_logs_ends_where_the_log_ended_when_it_was_asked_for(slotwise: Run, fake: Any) -> None:
-    log = {"available": True, "sizeInBytes": 6, "cutInBytes": 0}
-    with_attempts(fake, [attempt(1, log=log)])
-    fake.on("GET", path(1), *(part("on\n", 3 * number) for number in range(1, 9)))
+    with_attempts(fake, [attempt(1)])
+    fake.on("GET", path(1), *(part("on\n", 3 * number, size=3 * number + 3) for number in range(1, 9)))
     assert slotwise("logs", "delays").out == "on\non\n"
 
 

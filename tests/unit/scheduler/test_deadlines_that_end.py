@@ -32,8 +32,8 @@ def test_a_new_version_that_ends_a_deadline_says_so() -> None:
         NOTHING,
     )
     assert told.message == (
-        "Version 2 of the job comes into force: b of version 2 waited for a deadline in 600.0 s, which does not count "
-        "any more."
+        "Version 2 of the job comes into force. The bounds of b (requirements version 2) waited for a deadline in "
+        "600.0 s, which does not count any more."
     )
     ended = [event for event in job.told[seen:] if event.type is PublicEventType.RESCALE_ENDED]
     assert told.message in [event.fields["message"] for event in ended]
@@ -96,7 +96,8 @@ def test_so_they_can_be_canceled() -> None:
     job = created().submit(4).starts().commit()
     assert job.parallelism == [2, 2]
     undo(job)
-    back = job.records[-1] if job.nothing_open else job.open
+    assert job.nothing_open
+    back = job.records[-1]
     assert (declared(job), back.rollback_of, job.state.pending) == ([(1, 2), (1, 2)], 2, ())
 
 

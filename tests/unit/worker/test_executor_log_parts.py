@@ -10,6 +10,7 @@ from app.worker.requests.views_of_logs import LogPart
 
 SECRET = "pässwört-über-alles"
 LOG = f"one\nkey {SECRET} end\nzwei ü€𝄞\n{SECRET}\nlast".encode()
+REPLACED = LOG.replace(b"zwei", "\ufffd zwei".encode())
 ODD = b"caf\xe9 one\n" + LOG + b"\n\xff\xfe and \xfc\n"
 
 
@@ -35,7 +36,7 @@ def whole(log: bytes, limit: int) -> str:
     return "".join(texts)
 
 
-@pytest.mark.parametrize("log", [LOG, ODD])
+@pytest.mark.parametrize("log", [LOG, REPLACED, ODD])
 def test_no_part_shows_a_piece_of_a_secret(log: bytes) -> None:
     pieces = {SECRET[at : at + 4] for at in range(len(SECRET) - 3)}
     for limit in (1, 2, 7, 20, len(log)):
@@ -44,7 +45,7 @@ def test_no_part_shows_a_piece_of_a_secret(log: bytes) -> None:
             assert not any(piece in text for piece in pieces), (offset, limit, text)
 
 
-@pytest.mark.parametrize("log", [LOG, ODD])
+@pytest.mark.parametrize("log", [LOG, REPLACED, ODD])
 def test_parts_make_up_the_whole(log: bytes) -> None:
     hidden = log.decode(errors="replace").replace(SECRET, "******")
     for limit in range(1, len(log) + 1):
@@ -56,3 +57,14 @@ def test_a_part_that_begins_within_a_character_begins_with_it() -> None:
     for inside in (1, 2):
         one = part(LOG, at + inside, 100)
         assert one.text.startswith("€𝄞\n") and one.begin == at
+
+
+def test_a_line_that_is_still_written_is_held_back() -> None:
+    log = LOG + b" postgres://user:s3cr"
+    begin = log.index(b"last")
+    known = ("s3cretpassword",)
+    held = _part_of(window(log, 0, len(log)), begin, 100, known, grows=True)
+    assert (held.text, held.next, held.size) == ("", begin, len(log))
+    shown = _part_of(window(log, 0, len(log)), begin - 3, 100, known, grows=True)
+    assert shown.text.endswith("\n") and shown.next == begin
+    assert _part_of(window(log, 0, len(log)), begin, 100, known).next == len(log)
