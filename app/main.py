@@ -217,7 +217,7 @@ async def _running(
         yield _Running(control_plane, control_planes, forwarding, _info(settings, url, spark), meters)
     finally:
         if background is not None:
-            await archive.close()
+            archive.stop()
             background.cancel()
         for task in running:
             task.cancel()

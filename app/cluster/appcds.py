@@ -6,7 +6,6 @@ It belongs to one Java and one set of jars: its name carries a fingerprint of bo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import signal
@@ -22,8 +21,6 @@ from app.cluster.processes import DRIVER_ENV_PREFIX, driver_command
 from app.durablefiles import remove_tree
 
 log = structlog.get_logger()
-
-_GIVE_UP_S = 5.0
 
 
 def default_cache_dir() -> Path:
@@ -122,28 +119,14 @@ class ArchiveBuilder:
         return self._process
 
     def stop(self) -> None:
-        """Give up a build that is under way: it removes what there is of it and ends by itself."""
+        """Give up a build that is under way, and remove what there is of it."""
         self._given_up = True
-        if self._process is not None:
-            self._process.terminate()
-
-    async def close(self) -> None:
-        """Give up a build that is under way, and leave nothing of it: it has a few seconds to end by itself."""
-        process = self._process
-        self.stop()
-        if process is None:
+        # One that has ended by itself has left nothing.
+        if (process := self._process) is None or process.poll() is not None:
             return
-        try:
-            await asyncio.to_thread(process.wait, _GIVE_UP_S)
-        except subprocess.TimeoutExpired:
-            # The JVM too, which else would go on and write the archive.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.to_thread(process.wait)
-        await asyncio.to_thread(self._remove_traces, process.pid)
-
-    def _remove_traces(self, pid: int) -> None:
-        """What a killed build left; one that ended by itself has removed it."""
-        self.path.with_name(f"{self.path.name}.{pid}.partial").unlink(missing_ok=True)
-        for scratch_dir in Path(tempfile.gettempdir()).glob(f"slotwise-archive-{pid}-*"):
+        # The JVM too, which else would go on and write the archive.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self.path.with_name(f"{self.path.name}.{process.pid}.partial").unlink(missing_ok=True)
+        for scratch_dir in Path(tempfile.gettempdir()).glob(f"slotwise-archive-{process.pid}-*"):
             remove_tree(scratch_dir)

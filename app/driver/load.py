@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +22,7 @@ from app.driver.valves.query_valves import Rows
 from app.model.protocol import ExecutorLoad
 
 _EVERY_S: Final = 5.0
+_LATEST_JOBS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,12 @@ class SparkFigures:
             Stage(number, tasks, busy, frozenset(rdds), *more) for number, tasks, busy, rdds, *more in text
         ]
 
-    def operators(self, planned: Any, rows: Mapping[int, Rows]) -> list[Operator]:
-        """Those of the plan of a batch that has run. ``rows``: its valves, by the id of their RDD."""
+    def operators(self, planned: Any, rows: Iterable[Rows]) -> list[Operator]:
+        """Those of the plan of a batch that has run, with its valves ``rows``."""
         if not self.in_full or planned is None:
             return []
         listed = self._ask(lambda java: java.operators(planned, ",".join(METRICS)))
-        return tree_of(listed, rows)
+        return tree_of(listed, {valve.rdd_id: valve for valve in rows})
 
     def waiting_files(self, execution: Any, place: int, after: int, end: int, look: bool) -> Waiting | None:
         """See `FileBacklog`; ``execution`` is the query's."""
@@ -85,6 +86,22 @@ class SparkFigures:
             return None
         files, size_bytes, read_bytes = found
         return Waiting(files, size_bytes, read_bytes if read_bytes >= 0 else None)
+
+    def has_active_tasks(self, run_id: str) -> bool:
+        """Whether a task of the query still runs. Those of a stage that has failed may take a while to end."""
+        tracker = scala_context(self._context).statusTracker()
+        for job_id in sorted(map(int, tracker.getJobIdsForGroup(run_id)), reverse=True)[:_LATEST_JOBS]:
+            job = tracker.getJobInfo(job_id)
+            if job.isEmpty():
+                continue
+            if job.get().status().toString() == "RUNNING":
+                # What the tracker says comes late: of a job that has ended it knows which of its tasks have.
+                return True
+            for stage_id in job.get().stageIds():
+                stage = tracker.getStageInfo(stage_id)
+                if not stage.isEmpty() and int(stage.get().numActiveTasks()) > 0:
+                    return True
+        return False
 
     def executors(self) -> tuple[ExecutorLoad, ...]:
         return tuple(ExecutorLoad(*each) for each in self._ask(lambda java: java.executors()))

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.file_backlog import FileBacklog
 from app.driver.gateway import BatchRun, Gateway
+from app.driver.load import spark_figures
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, mark_begun, read_past
@@ -30,7 +31,6 @@ from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import execution_of
-from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
 
 _POLL_S = 0.1
@@ -204,9 +204,9 @@ class StartedQuery(ABC):
         self._spark_query = spark_query
         self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
         self._valves = Valves(spark_query, self.query)
-        self._stages = StageReader(context, self.run_id, in_full=self._shared.measure_load)
-        self.batches = BatchReader(self.query, self._valves, self._stages)
-        self._files = FileBacklog(partial(self._stages.waiting_files, execution_of(spark_query)))
+        self._figures = spark_figures(context, in_full=self._shared.measure_load)
+        self.batches = BatchReader(self.query, self._valves, self._figures, self.run_id)
+        self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
         self.gateway.started(self._valves)
 
     @property
@@ -257,7 +257,7 @@ class StartedQuery(ABC):
 
     def is_gone(self) -> bool:
         """Whether nothing of the query writes any more: neither its thread nor a task that it has started."""
-        return not self.is_active and not self._stages.has_active_tasks()
+        return not self.is_active and not self._figures.has_active_tasks(self.run_id)
 
     @property
     def is_done(self) -> bool:

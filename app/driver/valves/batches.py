@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from app.driver.gateway import BatchRun
+from app.driver.load import SparkFigures
 from app.driver.progress import SourceTold, StateTold
 from app.driver.valves.query_valves import Rows, Valves
-from app.driver.valves.stages import StageReader, Told, vertex_batches
+from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
 
@@ -19,10 +20,11 @@ id."""
 class BatchReader:
     """Reads the batches of one run of a query, in the thread of its attempt."""
 
-    def __init__(self, query: Query, valves: Valves, stages: StageReader) -> None:
+    def __init__(self, query: Query, valves: Valves, figures: SparkFigures, run_id: str) -> None:
         self._query = query
         self._valves = valves
-        self._stages = stages
+        self._figures = figures
+        self._run_id = run_id
         self._judged = 0
         self._faults: Faults = {}
         self._before: Faults = {}
@@ -37,11 +39,11 @@ class BatchReader:
         """What Spark says of each vertex in a batch of ``input_rows`` rows. ``sources`` and ``states``: what it has
         told of them, in the order of its plan."""
         rows, removed = self._valves.read(run.planned)
-        stages = self._stages.of_batch(run.batch_id)
+        stages = self._figures.stages(self._run_id, run.batch_id)
         named = self._valves.sources
         told = Told(
             # Once the stages are there: then what their operators have counted is, too.
-            operators=self._stages.operators(run.planned, rows.values()),
+            operators=self._figures.operators(run.planned, rows.values()),
             sources=dict(zip(named, sources, strict=True)) if len(named) == len(sources) else {},
             states=states,
             changing=self._valves.changing,

@@ -4,67 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from pyspark import SparkContext
-
-from app.driver.file_backlog import Waiting
-from app.driver.load import SparkFigures, Stage, spark_figures
+from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
-from app.driver.scala import scala_context
 from app.driver.valves.operators import Operator
 from app.driver.valves.query_valves import Rows
 from app.driver.valves.records import Records, records_of
 from app.driver.valves.work import parts_of, shares
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
-
-_LATEST_JOBS: Final = 32
-
-
-class StageReader:
-    """Reads the stages of a query run's batches from Spark's status store."""
-
-    def __init__(self, context: SparkContext, run_id: str, *, in_full: bool = True) -> None:
-        """``in_full``: see `SparkFigures`."""
-        self._tracker = scala_context(context).statusTracker()
-        self._context = context
-        self._run_id = run_id
-        self._in_full = in_full
-
-    def _newest_jobs(self) -> list[int]:
-        return sorted(map(int, self._tracker.getJobIdsForGroup(self._run_id)))[: -_LATEST_JOBS - 1 : -1]
-
-    def has_active_tasks(self) -> bool:
-        """Whether a task of the query still runs. Those of a stage that has failed may take a while to end."""
-        for job_id in self._newest_jobs():
-            job = self._tracker.getJobInfo(job_id)
-            if job.isEmpty():
-                continue
-            if job.get().status().toString() == "RUNNING":
-                # What the tracker says comes late: of a job that has ended it knows which of its tasks have.
-                return True
-            for stage_id in job.get().stageIds():
-                stage = self._tracker.getStageInfo(stage_id)
-                if not stage.isEmpty() and int(stage.get().numActiveTasks()) > 0:
-                    return True
-        return False
-
-    @property
-    def _figures(self) -> SparkFigures:
-        return spark_figures(self._context, in_full=self._in_full)
-
-    def of_batch(self, batch_id: int) -> list[Stage]:
-        """See `SparkFigures.stages`."""
-        return self._figures.stages(self._run_id, batch_id)
-
-    def waiting_files(self, execution: Any, place: int, after: int, end: int, look: bool) -> Waiting | None:
-        """See `SparkFigures.waiting_files`."""
-        return self._figures.waiting_files(execution, place, after, end, look)
-
-    def operators(self, planned: Any, rows: Collection[Rows]) -> list[Operator]:
-        """Those of the plan of a batch that has run, with its valves ``rows``."""
-        return self._figures.operators(planned, {valve.rdd_id: valve for valve in rows})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from app.driver.load import SparkFigures
 from app.driver.progress import Committed, committed_of
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.reading import read_query
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
-from app.driver.valves.stages import StageReader, Told, vertex_batches
+from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.planned import Planned, PlannedVertex
@@ -57,7 +58,7 @@ class Running:
     started: StreamingQuery
     query: Query
     valves: Valves
-    stages: StageReader
+    figures: SparkFigures
     random: random.Random
 
     @property
@@ -96,11 +97,14 @@ class Running:
         numbers = self.valves.in_force(planned)
         if numbers is None:
             return None
-        rows, stages = self.valves.read(planned)[0].values(), self.stages.of_batch(batch_id)
+        rows, stages = (
+            self.valves.read(planned)[0].values(),
+            self.figures.stages(str(self.started.runId), batch_id),
+        )
         told = Told()
         if said is not None:
             named = self.valves.sources
-            operators = self.stages.operators(planned, rows)
+            operators = self.figures.operators(planned, rows)
             told = Told(operators, dict(zip(named, said.sources, strict=True)), said.states)
         found = vertex_batches(
             self.query, numbers, rows, stages, input_rows=input_rows, output_rows=None, told=told
@@ -129,8 +133,8 @@ def running(writer: DataStreamWriter, table: str | None = None, **numbers: int) 
     started = writer.toTable(table) if table else writer.start()
     try:
         valves = Valves(started, query)
-        stages = StageReader(frame.sparkSession.sparkContext, str(started.runId))
-        yield Running(started, query, valves, stages, random.Random(21))
+        figures = SparkFigures(frame.sparkSession.sparkContext)
+        yield Running(started, query, valves, figures, random.Random(21))
     finally:
         started.stop()
 

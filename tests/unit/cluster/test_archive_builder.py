@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from app.cluster import appcds
 from app.cluster.appcds import ArchiveBuilder
 from app.cluster.environments import own_environment
 from app.cluster.java import Java
 from app.driver import appcds as building
 from app.driver import jvm
+from app.driver.failures import DriverError
 
 JAVA = Java("/somewhere/java", "21.0.1")
 # A build that starts, and then does what its test wants: ``then`` runs after its files are there.
@@ -72,7 +71,7 @@ async def test_it_is_built_once_with_the_java_that_was_looked_at(tmp_path: Path)
     assert archive.path_if_ready() == archive.path
     assert archive.path.read_text() == JAVA.command
     assert await builder(cache_dir, FAILS).ensure(), "it is there already"
-    await archive.close()
+    archive.stop()
     assert archive.path.exists()
 
 
@@ -120,11 +119,7 @@ async def test_a_cache_that_cannot_be_written_costs_speed_only(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("program", [OBEYS, STUBBORN], ids=["obeys", "stubborn"])
-async def test_a_build_that_is_given_up_leaves_nothing(
-    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if program is STUBBORN:
-        monkeypatch.setattr(appcds, "_GIVE_UP_S", 0.1)
+async def test_a_build_that_is_given_up_leaves_nothing(program: str, tmp_path: Path) -> None:
     archive = builder(tmp_path, program)
     ensuring = asyncio.create_task(archive.ensure())
     await until(lambda: len(traces(tmp_path)) == 2)
@@ -133,7 +128,7 @@ async def test_a_build_that_is_given_up_leaves_nothing(
     assert process is not None
     if program is STUBBORN:
         (child,) = await until(lambda: psutil.Process(process.pid).children())
-    await archive.close()
+    archive.stop()
     assert not await ensuring
     assert process.returncode is not None
     assert traces(tmp_path) == []
@@ -142,22 +137,18 @@ async def test_a_build_that_is_given_up_leaves_nothing(
 
 
 class FakeJvm:
-    """A JVM that tells this process to end while it starts."""
+    """A JVM that does not start."""
 
     killed = False
 
     def wait_for_gateway(self) -> None:
-        os.kill(os.getpid(), building.signal.SIGTERM)
-        raise AssertionError("the signal was not heard")
+        raise DriverError("The JVM ended.")
 
     def kill(self) -> None:
         self.killed = True
 
 
-def test_the_builder_cleans_up_when_it_is_told_to_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = building.signal.getsignal(building.signal.SIGTERM)
+def test_a_build_that_fails_cleans_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeJvm()
     archive = tmp_path / "spark.jsa"
     old = tmp_path / "spark.jsa.1.partial"
@@ -168,23 +159,20 @@ def test_the_builder_cleans_up_when_it_is_told_to_end(
     def start(*, extra: tuple[str, ...], **_: Any) -> FakeJvm:
         assert not old.exists(), "what a killed build left goes first"
         Path(extra[0].partition("=")[2]).touch()
+        assert len(traces(tmp_path)) == 3
         return fake
 
     monkeypatch.setattr(building, "start_jvm", start)
     monkeypatch.setattr(sys, "argv", ["appcds", str(archive)])
-    try:
-        with pytest.raises(SystemExit) as ended:
-            building.main()
-    finally:
-        building.signal.signal(building.signal.SIGTERM, before)
-    assert ended.value.code == 128 + 15
+    with pytest.raises(DriverError, match="The JVM ended"):
+        building.main()
     assert fake.killed
     assert traces(tmp_path) == [of_another]
 
 
 def test_the_driver_takes_the_java_that_it_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(jvm.JAVA_VARIABLE, raising=False)
-    with pytest.raises(jvm.DriverError, match="started by the control plane"):
+    with pytest.raises(DriverError, match="started by the control plane"):
         jvm.java_command_line(tmp_path, "", ())
     monkeypatch.setenv("JAVA_HOME", "/elsewhere")
     monkeypatch.setenv(jvm.JAVA_VARIABLE, "/somewhere/java")

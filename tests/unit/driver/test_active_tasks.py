@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.driver.valves.stages import StageReader
+from app.driver.load import SparkFigures
 
 
 class Optional:
@@ -63,5 +63,6 @@ def test_a_job_that_has_not_ended_may_have_tasks_that_nobody_has_told_of(
     tracker = Tracker(status, tasks)
     scala = SimpleNamespace(statusTracker=lambda: tracker, statusStore=lambda: None)
     context: Any = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala))
-    assert StageReader(context, "run").has_active_tasks() is runs
-    assert not StageReader(context, "another run").has_active_tasks()
+    figures = SparkFigures(context)
+    assert figures.has_active_tasks("run") is runs
+    assert not figures.has_active_tasks("another run")

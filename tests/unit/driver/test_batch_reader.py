@@ -27,8 +27,8 @@ class FewValves:
         return {}, self.missing if planned is not None else []
 
 
-class NoStages:
-    def of_batch(self, batch_id: int) -> list[Any]:
+class NoFigures:
+    def stages(self, run_id: str, batch_id: int) -> list[Any]:
         return []
 
     def operators(self, planned: object, rows: object) -> list[Any]:
@@ -39,7 +39,7 @@ def test_a_fault_is_told_of_the_plan_and_stays_if_two_batches_have_it() -> None:
     query, names = graph()
     counts = names["counts"].id
     valves = FewValves(counts)
-    reader = BatchReader(query, valves, NoStages())  # type: ignore[arg-type]
+    reader = BatchReader(query, valves, NoFigures(), "run")  # type: ignore[arg-type]
 
     def runs(rows: int, *, planned: object = PLANNED, whole: bool = True) -> tuple[set[str], set[str]]:
         plan = DriverPlan(7, 3, at(names), whole)

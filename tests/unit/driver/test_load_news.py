@@ -93,5 +93,5 @@ def test_a_spark_without_the_figures_costs_the_job_nothing_but_them(monkeypatch:
 
     monkeypatch.setattr(load, "_made", refuses)
     figures = SparkFigures(None)  # type: ignore[arg-type]
-    assert figures.stages("run", 1) == [] and figures.operators(object(), {}) == []
+    assert figures.stages("run", 1) == [] and figures.operators(object(), ()) == []
     assert figures.executors() == ()
