@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from app.cli.client import Client
 from app.cli.errors import UsageError
 from app.cli.output import print_json, say
+
+T = TypeVar("T")
 
 
 def path_of(text: str) -> Path:
@@ -58,6 +60,29 @@ TokenOption = Annotated[
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", show_default=False, help="Its id, the start of its id, or its name.")
 ]
+
+
+def by_vertex(texts: Iterable[str], read: Callable[[str], T | None], form: str) -> dict[str, T]:
+    """What arguments such as `delays=1:4` say, by the name of the vertex. ``read`` parses what is behind the name, and
+    gives None for what does not have the ``form``, which is named in the sentence of the error.
+
+    Raises:
+        UsageError: with everything that is wrong.
+    """
+    found: dict[str, T] = {}
+    errors = []
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        said = read(value) if name else None
+        if said is None:
+            errors.append(f"{text!r} is not {form} .")
+        elif name in found:
+            errors.append(f"{name!r} is given twice.")
+        else:
+            found[name] = said
+    if errors:
+        raise UsageError(*errors)
+    return found
 
 
 @dataclass

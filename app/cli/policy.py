@@ -10,7 +10,7 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import UsageError
-from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption
+from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption, by_vertex
 from app.cli.output import Columns, format_moment, say, say_changed, show_table
 from app.cli.require import show_dry_run
 
@@ -91,18 +91,12 @@ def _check_options(*, changes: bool, dry_run: bool, history: bool, reason: str |
 def _parsed(texts: list[str], everywhere: str | None) -> tuple[dict[str, Limits], Limits]:
     """The limits by vertex name or id, and those of --all; all errors at once."""
     wanted: dict[str, Limits] = {}
-    errors = []
-    for text in texts:
-        name, equals, numbers = text.rpartition("=")
-        found = _limits(numbers)
-        if not equals or not name or found is None:
-            errors.append(
-                f"{text!r} is not VERTEX=FLOOR:CEILING, for example delays=2:8, delays=2: or delays=none:8 ."
-            )
-        elif name in wanted:
-            errors.append(f"{name!r} is given twice.")
-        else:
-            wanted[name] = found
+    errors: list[str] = []
+    try:
+        form = "VERTEX=FLOOR:CEILING, for example delays=2:8, delays=2: or delays=none:8"
+        wanted = by_vertex(texts, _limits, form)
+    except UsageError as error:
+        errors += error.errors
     for_all = {} if everywhere is None else _limits(everywhere)
     if for_all is None:
         errors.append(

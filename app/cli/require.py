@@ -15,7 +15,7 @@ from app.cli.client import Client
 from app.cli.errors import CliError, TakenBack, UsageError
 from app.cli.held import IN_VAIN, Held, undoes
 from app.cli.jobs import accepted, status_of
-from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption
+from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption, by_vertex
 from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, history, sentence_of
 from app.cli.streams import JobChanges
@@ -147,23 +147,15 @@ def _refuse_end(
 
 def parse_bounds(texts: list[str]) -> Wanted:
     """`name=lower:upper` arguments, all errors at once."""
-    wanted: Wanted = {}
-    errors = []
-    for text in texts:
-        name, equals, numbers = text.rpartition("=")
+
+    def read(numbers: str) -> tuple[int | None, int | None] | None:
         match = _BOUNDS.match(numbers)
-        if not equals or not name or match is None or numbers == ":":
-            errors.append(
-                f"{text!r} is not VERTEX=LOWER:UPPER, for example delays=1:4, delays=:4 or delays=2: ."
-            )
-            continue
-        if name in wanted:
-            errors.append(f"{name!r} is given twice.")
+        if match is None or numbers == ":":
+            return None
         lower, upper = match.groups()
-        wanted[name] = (None if lower is None else int(lower), None if upper is None else int(upper))
-    if errors:
-        raise UsageError(*errors)
-    return wanted
+        return None if lower is None else int(lower), None if upper is None else int(upper)
+
+    return by_vertex(texts, read, "VERTEX=LOWER:UPPER, for example delays=1:4, delays=:4 or delays=2:")
 
 
 def deadline_headers(deadline: str | None, on_timeout: OnTimeout | None) -> dict[str, str]:
@@ -184,19 +176,8 @@ def deadline_headers(deadline: str | None, on_timeout: OnTimeout | None) -> dict
 
 def parse_partitions(texts: list[str]) -> dict[str, int]:
     """`name=number` of --state-partitions, all errors at once."""
-    found: dict[str, int] = {}
-    errors = []
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        if not name or not _NUMBER.match(number):
-            errors.append(f"{text!r} is not VERTEX=NUMBER, for example --state-partitions delays=6 .")
-        elif name in found:
-            errors.append(f"{name!r} is given twice.")
-        else:
-            found[name] = int(number)
-    if errors:
-        raise UsageError(*errors)
-    return found
+    form = "VERTEX=NUMBER, for example --state-partitions delays=6"
+    return by_vertex(texts, lambda number: int(number) if _NUMBER.match(number) else None, form)
 
 
 def merged(
