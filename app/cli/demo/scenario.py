@@ -14,7 +14,7 @@ from app.cli.client import Client
 from app.cli.demo.answer import rows_in_sink
 from app.cli.demo.display import Display
 from app.cli.errors import CliError, Refused
-from app.cli.jobs import headline, wait_until_ended, wait_until_stopped
+from app.cli.jobs import ended_as, wait_until_ended, wait_until_stopped
 from app.cli.require import Wanted, declare, newest_rescale
 from app.cli.rescales import sentence_of
 from app.cli.snapshot import Look, look
@@ -84,12 +84,8 @@ class Scenario:
         self.rows_done = rows_in_sink(self.sink)
         self.display.tick(seen, self.rows_done, self.rows_total)
         if seen.ended:
-            raise CliError(f"The job ended as {seen.status}: {self._why()}")
+            raise ended_as(self.client, self.job_id, seen.status)
         return seen
-
-    def _why(self) -> str:
-        entries = self.client.get(f"/jobs/{self.job_id}/exceptions")["exceptionHistory"]["entries"]
-        return headline(entries[0]) if entries else "no exception is on record"
 
     def _until(self, what: str, reached: Callable[[Look], bool], timeout_s: float = STEP_TIMEOUT_S) -> Look:
         deadline = time.monotonic() + timeout_s
@@ -182,4 +178,4 @@ class Scenario:
         self.display.note(f"{state}; checkpoint {location}")
         self.done["stop"] = {"status": state, "location": location}
         if state != "FINISHED":
-            raise CliError(f"The job ended as {state} when it was told to stop: {self._why()}")
+            raise ended_as(self.client, self.job_id, state)
