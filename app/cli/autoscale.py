@@ -62,10 +62,7 @@ def autoscale(
     policy = _policy(policy_file)
     if recommend_only:
         policy = replace(policy, recommend_only=True)
-    client = call.client
-    # The loop has a patience of its own: it looks again before it repeats anything.
-    client.patience_s = 0
-    job_id = client.find_job(job, "change")
+    client, job_id = call.client, call.client.find_job(job, "change")
     _refuse_unknown_vertices(client, job_id, policy)
     loop = Loop(_Server(client), job_id, policy)
     with until_interrupted():
@@ -114,7 +111,8 @@ class _Server:
 
     def _request(self, method: str, path: str, **rest: Any) -> tuple[Json, Any]:
         try:
-            return self._client.request(method, path, **rest)
+            # The loop has a patience of its own: it looks again before it repeats anything.
+            return self._client.request(method, path, patience_s=0, **rest)
         except (Refused, NoServer) as error:
             is_ours = isinstance(error, Refused) and not isinstance(error, Stranger)
             raise Refusal(getattr(error, "status", None) if is_ours else None, str(error)) from error

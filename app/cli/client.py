@@ -40,7 +40,7 @@ _HEX = re.compile(rf"[0-9a-f]{{{PREFIX_MIN_DIGITS},32}}\Z")
 
 
 class Client:
-    """One server, one token. Use it in a ``with`` block. ``patience_s``: for how long a 503 is asked again."""
+    """One server, one token. Use it in a ``with`` block."""
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class Client:
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
         self._stream: Any = None
-        self.patience_s = UNAVAILABLE_PATIENCE_S
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
         if token:
@@ -110,8 +109,10 @@ class Client:
         headers: Headers | None = None,
         files: Files | None = None,
         answer_s: float | None = None,
+        patience_s: float | None = None,
     ) -> tuple[Json, httpx.Headers]:
-        """The decoded answer and its headers. ``answer_s``: how long it may be waited for, if not as usual.
+        """The decoded answer and its headers. ``answer_s``: how long it may be waited for, and ``patience_s``: for how
+        long a 503 is asked again, if not as usual.
 
         A 503 is asked again for a while (a job's owner may be changing), a refused connection is not. Nor is a POST
         whose answer does not ask for it with Retry-After: it may have been carried out.
@@ -125,14 +126,27 @@ class Client:
         if content is not None:
             sent["Content-Type"] = b"application/json"
         response = self._answered(
-            method, path, answer_s=answer_s, params=params, content=content, headers=sent, files=files
+            method,
+            path,
+            answer_s=answer_s,
+            patience_s=patience_s,
+            params=params,
+            content=content,
+            headers=sent,
+            files=files,
         )
         return _decoded(response), response.headers
 
     def _answered(
-        self, method: str, path: str, *, answer_s: float | None = None, **request: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        answer_s: float | None = None,
+        patience_s: float | None = None,
+        **request: Any,
     ) -> httpx.Response:
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + (UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s)
         while True:
             answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
             response = self._send(method, path, answer_s=answer_s, **request)

@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from app.cli.options import Call, JobArgument
-from app.cli.output import (
-    Columns,
-    format_bytes,
-    format_ms,
-    format_number,
-    format_time,
-    show_table,
-    when_header,
-)
+from app.cli.output import Columns, format_bytes, format_ms, format_number, show_table, time_column
+from app.cli.rescales import duration_ms
 
 NONE_OF_STREAMING = (
     "No decisions: a streaming job does not make them. What changed its parallelism: slotwise rescales JOB"
@@ -35,7 +28,7 @@ COLUMNS: Columns = {
     ">rows": lambda one: format_number(one["rows"]),
     ">per task": lambda one: format_bytes(one["volumeBytes"]),
     "state": lambda one: one["regionRun"]["state"],
-    ">took": lambda one: format_ms(_duration_ms(one["regionRun"])),
+    ">took": lambda one: format_ms(duration_ms(one["regionRun"])),
     ">written": lambda one: format_bytes(one["regionRun"]["writtenBytes"]),
 }
 
@@ -49,10 +42,4 @@ def decisions(job: JobArgument, call: Call) -> None:
 
 
 def _show(found: list[dict[str, Any]]) -> None:
-    when = when_header("when", [one["timestampInMillis"] for one in found])
-    show_table({when: lambda one: format_time(one["timestampInMillis"]), **COLUMNS}, found)
-
-
-def _duration_ms(run: dict[str, Any]) -> int | None:
-    end_ms = run["endTimestampInMillis"]
-    return None if end_ms is None else end_ms - run["startTimestampInMillis"]
+    show_table({**time_column("when", "timestampInMillis", found), **COLUMNS}, found)

@@ -18,13 +18,13 @@ from app.cli.output import (
     format_moment,
     format_ms,
     format_percent,
-    format_time,
+    format_rest,
     is_terminal,
     say,
     say_wrapped,
     show_table,
+    time_column,
     warn,
-    when_header,
 )
 from app.cli.streams import JobChanges
 from app.model.status import TERMINAL_STATUSES
@@ -39,13 +39,11 @@ def jobs(call: Call) -> None:
 
 
 def _show_jobs(found: list[dict[str, Any]]) -> None:
-    columns = {
+    columns: Columns = {
         "id": lambda job: job["jid"],
         "~name": lambda job: job["name"],
         "state": state_of,
-        when_header("submitted", [job["start-time"] for job in found]): lambda job: format_time(
-            job["start-time"]
-        ),
+        **time_column("submitted", "start-time", found),
         ">for": lambda job: format_ms(job["duration"]),
     }
     show_table(columns, found)
@@ -88,10 +86,7 @@ def _show_job(details: dict[str, Any]) -> None:
 
     progress: Columns = {
         ">done": lambda vertex: format_percent((vertex.get("progress") or {}).get("percent")),
-        # Nothing rests of what is finished.
-        ">rest": lambda vertex: format_ms(
-            (vertex.get("progress") or {}).get("estimatedRestInMillis") or None
-        ),
+        ">rest": lambda vertex: format_rest((vertex.get("progress") or {}).get("estimatedRestInMillis")),
     }
     columns: Columns = {
         "~vertex": lambda vertex: vertex["name"],

@@ -19,13 +19,14 @@ from app.cli.output import (
     Columns,
     format_bytes,
     format_time,
+    or_dash,
     print_json,
     say,
     say_wrapped,
     show_table,
+    time_column,
     until_interrupted,
     warn,
-    when_header,
 )
 from app.cli.streams import is_away
 from app.model.status import TERMINAL_STATUSES
@@ -66,15 +67,14 @@ def attempts(job: JobArgument, call: Call) -> None:
 
 
 def _show_attempts(found: list[dict[str, Any]]) -> None:
-    begun = when_header("started", [each["startTimestampInMillis"] for each in found])
     columns: Columns = {
         ">attempt": lambda each: each["attempt"],
-        begun: lambda each: format_time(each["startTimestampInMillis"]),
+        **time_column("started", "startTimestampInMillis", found),
         "ended": lambda each: format_time(each["endTimestampInMillis"]),
-        "how": lambda each: "runs" if each["endTimestampInMillis"] is None else each["ending"],
+        "how": lambda each: "runs" if each["endTimestampInMillis"] is None else or_dash(each["ending"]),
         ">driver": lambda each: each["driverPid"],
-        "host": lambda each: each["host"],
-        "Spark": lambda each: each["sparkVersion"],
+        "host": lambda each: or_dash(each["host"]),
+        "Spark": lambda each: or_dash(each["sparkVersion"]),
         ">log": lambda each: (
             format_bytes(each["log"]["sizeInBytes"]) if each["log"]["available"] else "removed"
         ),

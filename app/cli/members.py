@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.cli.options import Call
-from app.cli.output import format_time, say, show_table, when_header
+from app.cli.output import Columns, say, show_table, time_column
 
 
 def members(call: Call) -> None:
@@ -15,11 +15,11 @@ def members(call: Call) -> None:
 
 def _show(answer: dict[str, Any]) -> None:
     found = answer["members"]
-    columns = {
+    columns: Columns = {
         ">seat": lambda one: one["seat"],
         "state": lambda one: one["state"],
-        # The one that decides about the slots of all; that another is not says nothing of it.
-        "arbiter": lambda one: "yes" if one["isArbiter"] else " ",
+        # The one that decides about the slots of all.
+        "arbiter": lambda one: "yes" if one["isArbiter"] else "",
         "url": lambda one: one["url"],
         "host": lambda one: one["host"],
         ">pid": lambda one: one["pid"],
@@ -27,9 +27,7 @@ def _show(answer: dict[str, Any]) -> None:
         # With a cluster servers have none of their own.
         ">slots": lambda one: None if one["cluster"] else one["slots"],
         ">jobs": lambda one: one["jobs"],
-        when_header("joined", [one["joinedTimestampInMillis"] for one in found]): lambda one: format_time(
-            one["joinedTimestampInMillis"]
-        ),
+        **time_column("joined", "joinedTimestampInMillis", found),
     }
     show_table(columns, found)
     for cluster in sorted({one["cluster"] for one in found if one["cluster"]}):

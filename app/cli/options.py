@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -116,20 +116,23 @@ class Call:
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """``command`` for the command line: a parameter whose type is a dataclass is given as one option for each of its
     fields, those of `Call` behind all others. A `Call` is entered while the command runs."""
-    parameters: list[inspect.Parameter] = []
+    own: list[inspect.Parameter] = []
+    common: list[inspect.Parameter] = []
     bundles: dict[str, type] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         kind = parameter.annotation
         if not (isinstance(kind, type) and is_dataclass(kind)):
-            parameters.append(parameter)
+            own.append(parameter)
             continue
         bundles[parameter.name] = kind
         hints = get_type_hints(kind, include_extras=True)
         for each in fields(kind):
             usual = each.default_factory() if callable(each.default_factory) else each.default
-            parameters.append(parameter.replace(name=each.name, default=usual, annotation=hints[each.name]))
-
-    parameters.sort(key=lambda each: each.name in Call.__dataclass_fields__)
+            default = inspect.Parameter.empty if usual is MISSING else usual
+            option = parameter.replace(name=each.name, default=default, annotation=hints[each.name])
+            (common if kind is Call else own).append(option)
+    # Two options of one name are refused here.
+    signature = inspect.Signature([*own, *common])
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -139,6 +142,6 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
                 given[name] = stack.enter_context(bundle) if isinstance(bundle, Call) else bundle
             command(**given)
 
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run

@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -73,7 +73,7 @@ def print_json(value: Any, *, compact: bool = False) -> None:
 
 Columns = Mapping[str, Callable[[Any], object]]
 """Header -> the cell of a record. A header behind > is aligned to the right; what is under one behind ~ may be broken
-into lines on a terminal. A cell of nothing is shown as `-`."""
+into lines on a terminal. A cell of None is shown as `-`."""
 
 
 class Table:
@@ -82,7 +82,7 @@ class Table:
     def __init__(self, columns: Columns, records: Iterable[Any]) -> None:
         self._marks = [header[0] if header[0] in ">~" else "" for header in columns]
         headers = [header.removeprefix(mark) for header, mark in zip(columns, self._marks, strict=True)]
-        self.rows = [[or_dash(cell(each)) for cell in columns.values()] for each in records]
+        self.rows = [[_text(cell(each)) for cell in columns.values()] for each in records]
         self._lines = [headers, *self.rows]
         self._widths = [max(map(len, column)) for column in zip(*self._lines, strict=True)]
 
@@ -128,6 +128,20 @@ def show_table(columns: Columns, records: Iterable[Any]) -> None:
     Table(columns, records).show()
 
 
+def time_column(word: str, field: str, records: Sequence[Mapping[str, Any]]) -> Columns:
+    """The column of the times in ``field``, in milliseconds since 1970; the header has their zone: `when (CET)`."""
+    zones = {
+        time.localtime(at / 1000).tm_zone for each in records if (at := each[field]) is not None and at > 0
+    }
+    # Around a change of the clocks there are two.
+    zone = zones.pop() if len(zones) == 1 else "local time"
+    return {f"{word} ({zone})": lambda each: format_time(each[field])}
+
+
+def _text(cell: object) -> str:
+    return "-" if cell is None else str(cell)
+
+
 def styled(cell: str) -> str:
     """A cell as rich markup: statuses in their colour, everything else as it is."""
     style = STATUS_STYLES.get(cell)
@@ -135,9 +149,9 @@ def styled(cell: str) -> str:
 
 
 def format_time(epoch_ms: int | None) -> str:
-    """Local time to the second; empty for none (Flink writes -1 or 0 for 'not yet')."""
+    """Local time to the second; `-` for none (Flink writes -1 or 0 for 'not yet')."""
     if epoch_ms is None or epoch_ms <= 0:
-        return ""
+        return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms / 1000))
 
 
@@ -146,13 +160,6 @@ def format_moment(epoch_ms: int | None) -> str:
     if epoch_ms is None or epoch_ms <= 0:
         return "-"
     return f"{format_time(epoch_ms)} {time.localtime(epoch_ms / 1000).tm_zone}"
-
-
-def when_header(word: str, epochs_ms: Iterable[int | None]) -> str:
-    """The header of a column of times, with their zone: `when (CET)`."""
-    zones = {time.localtime(at / 1000).tm_zone for at in epochs_ms if at is not None and at > 0}
-    # Around a change of the clocks there are two.
-    return f"{word} ({zones.pop()})" if len(zones) == 1 else f"{word} (local time)"
 
 
 def say_changed(declared: dict[str, Any]) -> None:
@@ -168,9 +175,9 @@ def or_dash(value: object) -> str:
 
 
 def format_ms(duration_ms: float | None) -> str:
-    """`350 ms`, `1.2 s`, `2 min 3 s`, `5 h 1 min`."""
+    """`350 ms`, `1.2 s`, `2 min 3 s`, `5 h 1 min`; `-` for none."""
     if duration_ms is None or duration_ms < 0:
-        return ""
+        return "-"
     if duration_ms < 1000:
         return f"{duration_ms:.0f} ms"
     seconds = duration_ms / 1000
@@ -183,10 +190,15 @@ def format_ms(duration_ms: float | None) -> str:
     return f"{hours} h {minutes} min"
 
 
+def format_rest(rest_ms: int | None) -> str:
+    """How long something may still take; `-` if that is not known, or nothing is left to do."""
+    return format_ms(rest_ms or None)
+
+
 def format_bytes(size_bytes: int | None) -> str:
-    """`512 B`, `1.5 MB`: powers of 1000."""
+    """`512 B`, `1.5 MB`, by powers of 1000; `-` for none."""
     if size_bytes is None:
-        return ""
+        return "-"
     size, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB"]
     while size >= 1000 and len(units) > 1:
         size /= 1000
@@ -195,12 +207,12 @@ def format_bytes(size_bytes: int | None) -> str:
 
 
 def format_percent(percent: int | None) -> str:
-    """`30 %`, empty for none."""
-    return "" if percent is None else f"{percent} %"
+    """`30 %`, `-` for none."""
+    return "-" if percent is None else f"{percent} %"
 
 
 def format_number(value: float | None) -> str:
-    """Thousands separated by commas, fractions only below ten."""
+    """Thousands separated by commas, fractions only below ten; `-` for none."""
     if value is None:
-        return ""
+        return "-"
     return f"{value:,.0f}" if abs(value) >= 10 or float(value).is_integer() else f"{value:.1f}"

@@ -11,7 +11,7 @@ import typer
 from app.cli.client import Client
 from app.cli.errors import UsageError
 from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption, by_vertex
-from app.cli.output import Columns, format_moment, say, say_changed, show_table
+from app.cli.output import Columns, format_moment, or_dash, say, say_changed, show_table
 from app.cli.require import show_dry_run
 
 _NONE: Final = "none"
@@ -153,9 +153,9 @@ def _show_history(client: Client, job_id: str, versions: list[dict[str, Any]]) -
     columns: Columns = {
         ">version": lambda one: one["version"],
         "set": lambda one: format_moment(one["changedTimestampInMillis"]),
-        "by": lambda one: one["requestedBy"],
+        "by": lambda one: or_dash(one["requestedBy"]),
         "floor:ceiling": lambda one: _in_words(one, names),
-        "reason": lambda one: one["reason"],
+        "reason": lambda one: or_dash(one["reason"]),
     }
     show_table(columns, versions)
 

@@ -114,7 +114,8 @@ def require(
         sentence = f"The bounds are these already (version {version}); nothing changed.{in_vain}"
         call.answer(told, lambda _: say_wrapped(sentence))
     elif record is None:
-        call.answer(told, f"Accepted as version {version}." + " No rescale followed from it." * wait)
+        nothing = " No rescale followed from it." if wait else ""
+        call.answer(told, f"Accepted as version {version}.{nothing}")
     else:
         call.answer(told, partial(_show_outcome, record, waited_ms))
     for sentence in short:

@@ -22,19 +22,15 @@ from app.cli.output import (
     format_moment,
     format_ms,
     format_number,
-    format_time,
     is_terminal,
     or_dash,
     printable,
     say,
     say_wrapped,
     show_table,
-    when_header,
+    time_column,
 )
 from app.model.rescale import TerminalState, TriggerCause
-
-_TEXTS = 2
-"""The columns that can be of any length come last."""
 
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
@@ -112,23 +108,21 @@ def show_history(records: list[dict[str, Any]]) -> None:
     elif is_terminal():
         Console().print(history_text(records, shutil.get_terminal_size().columns))
     else:
-        show_table(columns_of(records), records)
+        show_table({**facts_of(records), **TEXTS}, records)
 
 
 def history_text(records: list[dict[str, Any]], width: int) -> Text:
     """For each record a line with its facts, in columns if they fit, and under it parallelism and remarks."""
-    columns = columns_of(records)
-    rows = Table(columns, records).rows
-    lines = Table(dict([*columns.items()][:-_TEXTS]), records).plain()
+    facts, texts = Table(facts_of(records), records), Table(TEXTS, records).rows
+    lines = facts.plain()
     narrow = max(len(line) for line in lines) > width
     if narrow:
-        lines = ["", *("  ".join(cells[: -_TEXTS - 2]) for cells in rows)]
+        lines = ["", *("  ".join(cells[:-2]) for cells in facts.rows)]
     indent = " " * 4
     found = [lines[0]] if lines[0] else []
-    for line, cells in zip(lines[1:], rows, strict=True):
-        took, gap, *texts = cells[-_TEXTS - 2 :]
+    for line, (*_, took, gap), cells in zip(lines[1:], facts.rows, texts, strict=True):
         timing = [f"took {took}, gap {gap}"] if narrow else []
-        detail = "; ".join(cell for cell in (*timing, *texts) if cell)
+        detail = "; ".join(cell for cell in (*timing, *cells) if cell)
         folded = textwrap.wrap(line, max(20, width), subsequent_indent=indent, break_on_hyphens=False)
         found += [line] if len(line) <= width else folded
         found += textwrap.wrap(
@@ -141,19 +135,16 @@ def history_text(records: list[dict[str, Any]], width: int) -> Text:
     return text
 
 
-def columns_of(records: list[dict[str, Any]]) -> Columns:
+def facts_of(records: list[dict[str, Any]]) -> Columns:
+    """The columns of facts, which are short. The last two are times that it took."""
     return {
         ">#": lambda record: record.get("number"),
-        when_header("when", [record["startTimestampInMillis"] for record in records]): lambda record: (
-            format_time(record["startTimestampInMillis"])
-        ),
+        **time_column("when", "startTimestampInMillis", records),
         "cause": lambda record: record["triggerCause"],
         "outcome": lambda record: record["terminalState"] or "in progress",
-        "rung": lambda record: record.get("rung"),
+        "rung": lambda record: or_dash(record.get("rung")),
         ">took": lambda record: format_ms(duration_ms(record)),
         ">gap": lambda record: format_ms(record.get("outputGapInMillis")),
-        "parallelism": lambda record: record.get("parallelismInWords"),
-        "remarks": remarks,
     }
 
 
@@ -203,6 +194,10 @@ def remarks(record: dict[str, Any]) -> str:
     return "; ".join(part for part in (asked, ended, message) if part)
 
 
+TEXTS: Columns = {"parallelism": lambda record: record.get("parallelismInWords"), "remarks": remarks}
+"""The columns that can be of any length."""
+
+
 def sentence_of(record: dict[str, Any]) -> str:
     """What became of a rescale, in one line."""
     parts = [f"{record['terminalState']} after {format_ms(duration_ms(record))}"]
@@ -230,8 +225,8 @@ def show_one(record: dict[str, Any]) -> None:
         "because": or_dash(record.get("terminatedReason")),
         "message": or_dash(record.get("message")),
         "rung": or_dash(record.get("rung")),
-        "took": or_dash(format_ms(duration_ms(record))),
-        "output gap": or_dash(format_ms(record.get("outputGapInMillis"))),
+        "took": format_ms(duration_ms(record)),
+        "output gap": format_ms(record.get("outputGapInMillis")),
         "read again": "-" if reprocessed is None else f"{format_number(reprocessed)} records",
     }
     if record.get("rollbackOf") is not None:
@@ -245,7 +240,9 @@ def show_one(record: dict[str, Any]) -> None:
             {
                 "scheduler state": lambda span: span["state"],
                 ">for": lambda span: format_ms(span["durationInMillis"]),
-                "~exception": lambda span: (span.get("stringifiedException") or "").partition("\n")[0],
+                "~exception": lambda span: or_dash(
+                    (span.get("stringifiedException") or "").partition("\n")[0]
+                ),
             },
             spans,
         )

@@ -8,7 +8,7 @@ import typer
 
 from app.cli.errors import UsageError
 from app.cli.options import Call, JobArgument, ReasonOption
-from app.cli.output import format_moment, say, say_changed, say_wrapped, show_table
+from app.cli.output import format_moment, or_dash, say, say_changed, say_wrapped, show_table
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 
 NO_CAP = "none"
@@ -93,7 +93,7 @@ def _show(explained: dict[str, Any]) -> None:
         ">cap": lambda each: each["cap"],
         ">held": lambda _: explained["slots"]["held"],
         ">share": lambda each: each["share"],
-        "why": lambda each: each["why"],
+        "why": lambda each: or_dash(each["why"]),
     }
     show_table(columns, [told])
     say_changed(told)

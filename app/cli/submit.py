@@ -15,7 +15,7 @@ from app.cli.client import Client
 from app.cli.errors import CliError, UsageError
 from app.cli.jobs import accepted, ended_as
 from app.cli.options import Call
-from app.cli.output import Columns, show_table
+from app.cli.output import Columns, or_dash, show_table
 from app.cli.programs import (
     ProgramOptions,
     Submitted,
@@ -109,7 +109,7 @@ def what_it_is(vertex: Mapping[str, Any]) -> str:
 _COLUMNS: Columns = {
     "vertex": lambda vertex: vertex["name"],
     "what": what_it_is,
-    "~inputs": lambda vertex: ", ".join(each["vertex"] for each in vertex.get("inputs", ())),
+    "~inputs": lambda vertex: or_dash(", ".join(each["vertex"] for each in vertex.get("inputs", ()))),
     ">bounds": lambda vertex: f"{vertex['lowerBound']}:{vertex['parallelism']}",
     ">state partitions": lambda vertex: vertex["maxParallelism"] if vertex["stateful"] else None,
 }

@@ -22,6 +22,7 @@ from app.cli.output import (
     format_ms,
     format_number,
     format_percent,
+    format_rest,
     is_terminal,
     print_json,
     say,
@@ -51,8 +52,7 @@ _BATCH: Columns = {
     "state": lambda vertex: vertex.state,
     ">done": lambda vertex: format_percent(vertex.percent),
     ">time": lambda vertex: format_ms(vertex.duration_ms),
-    # Nothing rests of what is finished.
-    ">rest": lambda vertex: format_ms(vertex.rest_ms or None),
+    ">rest": lambda vertex: format_rest(vertex.rest_ms),
     ">read": lambda vertex: format_bytes(vertex.read_bytes),
     ">written": lambda vertex: format_bytes(vertex.written_bytes),
 }
@@ -127,7 +127,8 @@ def plain_line(seen: Look, *, with_rates: bool = True) -> str:
         if seen.is_batch:
             at = "" if vertex.parallelism is None else f" {vertex.parallelism}"
             # A line for each percent would be too many: it is told when something else has changed.
-            done = f" {format_percent(vertex.percent)}" if with_rates and vertex.state == "RUNNING" else ""
+            is_told = with_rates and vertex.state == "RUNNING" and vertex.percent is not None
+            done = f" {format_percent(vertex.percent)}" if is_told else ""
             parts.append(f"{vertex.name}{at} {vertex.state.lower()}{done}".rstrip())
             continue
         if vertex.parallelism is None:

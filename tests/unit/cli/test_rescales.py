@@ -73,6 +73,13 @@ def test_the_plain_history_has_one_line_for_each_record(slotwise: Run, fake: Any
     assert second.split()[-4:] == ["-", "delays", "1->4", "ops"]
 
 
+def test_a_record_without_remarks_ends_with_its_parallelism(slotwise: Run, fake: Any) -> None:
+    plain = record(requestedBy=None)
+    assert history_text([plain], 120).plain.splitlines()[-1] == "    delays 1->4"
+    fake.on("GET", HISTORY, (200, [plain]))
+    assert slotwise("rescales", "delays").out.splitlines()[-1].endswith("12 ms  delays 1->4")
+
+
 def test_one_record_by_its_number(slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.on("GET", HISTORY, (200, [record(7)]))
     fake.on("GET", f"/jobs/{JOB_ID}/rescales/details/{7:032x}", (200, record(7)))
