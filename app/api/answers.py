@@ -32,7 +32,8 @@ def model_bytes(model: BaseModel | Sequence[BaseModel]) -> bytes:
     if not isinstance(model, BaseModel):
         return b"[" + b",".join([model_bytes(each) for each in model]) + b"]"
     try:
-        return model.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        # What `model_dump_json` makes a text of, which would be encoded again.
+        return model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_unset=True)
     except PydanticSerializationError:
         return json_bytes(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
 

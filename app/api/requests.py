@@ -202,11 +202,12 @@ def _vertex_id_of(key: str, graph: JobGraph) -> str:
     return lowered if is_id(lowered) else key
 
 
-def not_known(names: Iterable[str], known: Sequence[str], place: str = "", within: str = "") -> list[str]:
-    """A sentence for each of the ``names`` that is not ``known``. ``place`` comes first, ``within`` after the name."""
+def not_known(
+    names: Iterable[str], known: Sequence[str], what: str = "The field", within: str = ""
+) -> list[str]:
+    """A sentence for each of the ``names`` that is not ``known``. ``what`` is said before the name, ``within`` behind."""
     return [
-        f"{f'For {place}, the' if place else 'The'} field {shown(name)}{within} is not known: only"
-        f" {' and '.join(known)} are."
+        f"{what} {shown(name)}{within} is not known: only {' and '.join(known)} are."
         for name in names
         if name not in known
     ]

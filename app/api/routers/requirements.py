@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
@@ -207,59 +208,55 @@ def parse_requirements(document: dict[str, Any], graph: JobGraph) -> _Bounds:
             f"The request body names {len(document)} vertices: no job has more than {MAX_VERTICES}."
         )
     errors: list[str] = []
-    found = by_vertex(
-        document,
-        graph,
-        lambda key, entry: (_bounds_of(key, entry, errors), _partitions(key, entry, errors)),
-        errors,
-        what="bounds",
-    )
+    found = by_vertex(document, graph, functools.partial(_asked_of, errors), errors, what="bounds")
     if errors:
         raise bad_request(*errors)
     bounds = {vertex_id: own for vertex_id, (own, _) in found.items()}
     return bounds, {vertex_id: number for vertex_id, (_, number) in found.items() if number is not None}
 
 
-def _partitions(key: str, entry: Any, errors: list[str]) -> int | None:
+def _asked_of(errors: list[str], key: str, entry: Any) -> tuple[tuple[int, int], int | None]:
+    """The bounds of a vertex, and its number of state partitions if one is asked for."""
+    wrong: list[str] = []
+    asked = _bounds_of(entry, wrong), _partitions(entry, wrong)
+    errors += [f"For job vertex {shown(key)}, {one}" for one in wrong]
+    return asked
+
+
+def _partitions(entry: Any, wrong: list[str]) -> int | None:
     if not isinstance(entry, dict) or _PARTITIONS not in entry:
         return None
     value = entry[_PARTITIONS]
     if type(value) is not int:  # nor a boolean
-        errors.append(
-            f"For job vertex {shown(key)}, {_PARTITIONS} should be an integer, found {kind_of(value)}."
-        )
+        wrong.append(f"{_PARTITIONS} should be an integer, found {kind_of(value)}.")
         return None
     return value
 
 
-def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
-    place = f"job vertex {shown(key)}"
+def _bounds_of(entry: Any, wrong: list[str]) -> tuple[int, int]:
     if not isinstance(entry, dict):
-        errors.append(f'For {place}, an object with "parallelism" is expected, found {kind_of(entry)}.')
+        wrong.append(f'an object with "parallelism" is expected, found {kind_of(entry)}.')
         return (0, 0)
-    errors += not_known(entry, _FIELDS, place)
+    wrong += not_known(entry, _FIELDS, "the field")
     if "parallelism" not in entry:
-        errors.append(f"For {place}, the field parallelism is missing.")
+        wrong.append("the field parallelism is missing.")
         return (0, 0)
     parallelism = entry["parallelism"]
     if not isinstance(parallelism, dict):
-        errors.append(
-            f"For {place}, parallelism should be an object with lowerBound and upperBound, found"
-            f" {kind_of(parallelism)}."
+        wrong.append(
+            f"parallelism should be an object with lowerBound and upperBound, found {kind_of(parallelism)}."
         )
         return (0, 0)
-    errors += not_known(parallelism, _BOUNDS, place, " in parallelism")
-    return _bound(place, "lowerBound", parallelism, errors), _bound(place, "upperBound", parallelism, errors)
+    wrong += not_known(parallelism, _BOUNDS, "the field", " in parallelism")
+    return _bound("lowerBound", parallelism, wrong), _bound("upperBound", parallelism, wrong)
 
 
-def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]) -> int:
+def _bound(name: str, parallelism: dict[str, Any], wrong: list[str]) -> int:
     if name not in parallelism:
-        errors.append(f"For {place}, the field {name} in parallelism is missing.")
+        wrong.append(f"the field {name} in parallelism is missing.")
         return 0
     value = parallelism[name]
     if type(value) is not int:  # nor a boolean
-        errors.append(
-            f"For {place}, {name} should be an integer (-1 for the default), found {kind_of(value)}."
-        )
+        wrong.append(f"{name} should be an integer (-1 for the default), found {kind_of(value)}.")
         return 0
     return value

@@ -176,7 +176,7 @@ def _limits_of(place: str, entry: Any, errors: list[str]) -> FloorCeiling:
     if not isinstance(entry, dict):
         errors.append(f"For {place}, an object with floor and ceiling is expected, found {kind_of(entry)}.")
         return NO_LIMITS
-    errors += not_known(entry, _LIMITS, place)
+    errors += not_known(entry, _LIMITS, f"For {place}, the field")
     return FloorCeiling(*(_limit(place, name, entry.get(name), errors) for name in _LIMITS))
 
 
