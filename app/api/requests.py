@@ -205,7 +205,7 @@ def _vertex_id_of(key: str, graph: JobGraph) -> str:
 def not_known(
     names: Iterable[str], known: Sequence[str], what: str = "The field", within: str = ""
 ) -> list[str]:
-    """A sentence for each of the ``names`` that is not ``known``. ``what`` is said before the name, ``within`` behind."""
+    """A sentence for each of ``names`` that is not ``known``; ``what`` comes before the name, ``within`` after it."""
     return [
         f"{what} {shown(name)}{within} is not known: only {' and '.join(known)} are."
         for name in names
