@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from app.cli.client import Client
 from app.cli.errors import CliError
+from app.cli.output import say, say_wrapped
 from app.cli.rescales import pending
 from app.model.rescale import TriggerCause
 
 Record = dict[str, Any]
-
-IN_VAIN: Final = (
-    "So --deadline has no effect. To give bounds that wait another deadline, cancel their rescale (slotwise "
-    "cancel-rescale {job}) and declare them again."
-)
 
 
 class Held:
@@ -75,3 +71,10 @@ class Held:
 def undoes(record: Record, numbers: Collection[int]) -> bool:
     """Whether ``record`` brought the bounds before one of the rescales ``numbers`` back, not only their parallelism."""
     return record.get("rollbackOf") in numbers and record["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT
+
+
+def show_unchanged(told: dict[str, Any]) -> None:
+    """The server says whether they wait, and what became of a deadline."""
+    say(f"The bounds are these already (version {told['version']}); nothing changed.")
+    for sentence in told["explanation"] or []:
+        say_wrapped(sentence)

@@ -13,7 +13,7 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, TakenBack, UsageError
-from app.cli.held import IN_VAIN, Held, undoes
+from app.cli.held import Held, show_unchanged, undoes
 from app.cli.jobs import accepted, status_of
 from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption, by_vertex
 from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
@@ -110,9 +110,10 @@ def require(
     waited_ms = int((time.monotonic() - began) * 1000)
     told = {"jobid": job_id, "changed": changed, "version": version, "rescale": record, "missing": short}
     if not changed:
-        in_vain = f" {IN_VAIN.format(job=job)}" if headers else ""
-        sentence = f"The bounds are these already (version {version}); nothing changed.{in_vain}"
-        call.answer(told, lambda _: say_wrapped(sentence))
+        told["explanation"] = ask_dry_run(client, job_id, wanted, partitions, headers=headers).get(
+            "explanation"
+        )
+        call.answer(told, show_unchanged)
     elif record is None:
         nothing = " No rescale followed from it." if wait else ""
         call.answer(told, f"Accepted as version {version}.{nothing}")

@@ -144,7 +144,9 @@ async def test_bounds_wait_for_a_deadline_and_the_rescale_is_canceled(
     (pending,) = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
     assert (pending["onTimeout"], pending["rescale"]) == ("COMMIT", 2)
     await page.get_by_role("button", name="Cancel the rescale").click()
-    await page.get_by_role("button", name="Cancel rescale 2").click()
+    async with page.expect_request(lambda request: request.method == "DELETE") as sent:
+        await page.get_by_role("button", name="Cancel rescale 2").click()
+    assert await (await sent.value).header_value("idempotency-key")
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await expect(page.get_by_role("button", name="Cancel the rescale")).to_have_count(0)
     flights = await world.vertex(job_id, "flights")

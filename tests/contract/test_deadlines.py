@@ -143,6 +143,18 @@ async def test_one_idempotency_key_is_one_deadline(world: World) -> None:
     assert (await world.put(job_id, MANY, **other)).status_code == 409
 
 
+async def test_nor_do_those_that_wait_for_nothing(world: World) -> None:
+    job_id = await world.running()
+    same = bounds(flights=(1, 2), delays=(1, 2), store=(1, 1))
+    header = {"X-Slotwise-Deadline": "2 h"}
+    answer = await world.http.put(f"{path_of(job_id)}?dryRun=true", json=same, headers=header)
+    assert answer.json()["explanation"] == [
+        "These bounds are declared already and wait for no deadline: this one has no effect.",
+        "The parallelism in force would not change.",
+    ]
+    assert (await world.put(job_id, same, **header)).headers["x-slotwise-deadline"] == "unchanged"
+
+
 async def test_bounds_that_are_declared_already_do_not_get_another_deadline(world: World) -> None:
     job_id = await world.running()
     first = await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
@@ -160,7 +172,7 @@ async def test_bounds_that_are_declared_already_do_not_get_another_deadline(worl
     assert told["explanation"][0] == (
         "These bounds wait for their deadline already: declared again they change nothing."
     )
-    assert any("so this deadline has no effect. To give them another" in one for one in told["explanation"])
+    assert any("This deadline has no effect: to give these bounds" in one for one in told["explanation"])
     limited = {"allVertices": {"ceiling": 1}, "vertices": {}}
     answer = await world.http.put(f"/jobs/{job_id}/scaling-policy?dryRun=true", json=limited)
     told = answer.json()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.render.rescales import parallelism_in_words
+from app.api.render.rescales import _CAUSES, parallelism_in_words
 from app.api.schema.rescales import VertexRescale
+from app.model.rescale import TriggerCause
 
 
 def vertices(**parallelism: tuple[int | None, int | None]) -> list[VertexRescale]:
@@ -38,6 +39,10 @@ def vertices(**parallelism: tuple[int | None, int | None]) -> list[VertexRescale
 )
 def test_the_parallelism_before_and_after(given: list[VertexRescale], text: str | None) -> None:
     assert parallelism_in_words(given, is_open=False) == text
+
+
+def test_every_cause_has_words() -> None:
+    assert set(_CAUSES) == set(TriggerCause) and len(set(_CAUSES.values())) == len(_CAUSES)
 
 
 def test_what_is_not_decided_yet_is_not_told_as_unchanged() -> None:

@@ -169,7 +169,7 @@ const ENDINGS = {
 /** `what`: the thing that the verb is done to, if that is not the job itself. */
 function Confirm({ verb, what, text, method, rest, job, onClose, onDone }) {
   const [state, setState] = useState({});
-  // If the answer is lost and the button is pressed again, the server knows the request again.
+  // For a rescale: if the answer is lost and the button is pressed again, the server knows the request again.
   const key = useMemo(newKey, []);
   async function act() {
     setState({ isSending: true });

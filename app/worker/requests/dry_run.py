@@ -20,12 +20,13 @@ from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import Demand
 from app.worker.requests.declared import refusal_by_cap
-from app.worker.requests.requirements import is_same, not_there_yet, reactive_sentence
+from app.worker.requests.requirements import is_another_try, is_same, not_there_yet, reactive_sentence
 from app.worker.views import DryRun, Supply
 
-_IN_VAIN: Final = (
-    "These bounds are declared already, so this deadline has no effect. To give them another one, cancel the rescale "
-    "that waits and declare them again."
+_NO_DEADLINE: Final = "These bounds are declared already and wait for no deadline: this one has no effect."
+_NO_OTHER_DEADLINE: Final = (
+    "This deadline has no effect: to give these bounds another one, cancel the rescale that waits and declare them "
+    "again."
 )
 _TAKEN_BACK: Final = (
     "These bounds were tried and taken back: they change nothing unless the request is a retry."
@@ -68,7 +69,8 @@ def dry_run(
     others = wanted.bounds != now.bounds or numbers != not_there_yet(state)
     held_back = state.taken_back is not None and not (retry or others)
     # With another policy, what waits for its deadline waits on.
-    waits = same and not retry and bool(hold.held(state))
+    unchanged = same and not retry and not is_another_try(state)
+    waits = unchanged and bool(hold.held(state))
     wanted = _counting(state, declared, wanted, held_back=held_back, waits=waits)
     graph = wanted_graph(state.graph, wanted)
     demand = Demand.of(graph, wanted)
@@ -89,7 +91,7 @@ def dry_run(
     elif reachable < desired:
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
-    sentences += [*short_of, *_waits(state, declared, on_timeout, reachable, same=same)]
+    sentences += [*short_of, *_waits(state, declared, on_timeout, reachable, unchanged=unchanged)]
     rung = _rung(state, current, parallelism)
     if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
@@ -114,11 +116,12 @@ def _counting(
 
 
 def _waits(
-    state: JobState, declared: Requirements, on_timeout: OnTimeout | None, reachable: int, *, same: bool
+    state: JobState, declared: Requirements, on_timeout: OnTimeout | None, reachable: int, *, unchanged: bool
 ) -> list[str]:
-    """What a deadline means for bounds that need more slots than can be had. ``same``: they are declared already."""
-    if same:
-        return [] if on_timeout is None else [_IN_VAIN]
+    """What a deadline means for bounds that need more slots than can be had. ``unchanged``: they are declared."""
+    if unchanged:
+        in_vain = _NO_OTHER_DEADLINE if hold.held(state) else _NO_DEADLINE
+        return [] if on_timeout is None else [in_vain]
     if on_timeout is None or reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
         return []
     then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"

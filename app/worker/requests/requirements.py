@@ -185,7 +185,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
     again = update.retry and state.taken_back is not None
     if state.options.is_reactive and not (same and again):
         raise StateConflict(reactive_sentence(state))
-    if same and not again and not _is_another_try(state):
+    if same and not again and not is_another_try(state):
         return RequestDecision(None, RequirementsResult(state.requirements.version, changed=False))
     version = state.requirements.version + 1
     requirements = Requirements(
@@ -208,7 +208,7 @@ def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> 
     return state.requirements.same_bounds(bounds) and numbers == not_there_yet(state)
 
 
-def _is_another_try(state: JobState) -> bool:
+def is_another_try(state: JobState) -> bool:
     """Whether a redistribution of state was given up that the same requirements would ask for again.
 
     Not while a rescale is taken back: what comes again and again does not lift that, a retry does.
