@@ -1,11 +1,13 @@
 """The class data archive that makes drivers start faster, built once per installation in the background.
 
-It belongs to one Java and one set of jars: its name carries a fingerprint of both, so an upgrade builds another.
+It belongs to one Java and one set of jars: its name carries a fingerprint of both, so an upgrade builds another, and so
+does PySpark when it is installed anew at the same place.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -22,6 +24,9 @@ from app.durablefiles import remove_tree
 
 log = structlog.get_logger()
 
+_CLASSES = "of a warm-up, and of Parquet"
+"""Which classes an archive has. Another text has archives built again."""
+
 
 def default_cache_dir() -> Path:
     """The user's cache directory for Slotwise."""
@@ -29,23 +34,20 @@ def default_cache_dir() -> Path:
     return Path(base) / "slotwise"
 
 
-def fingerprint(java_version: str, environment: Environment | None = None) -> str:
-    """What the archive depends on: the Java, the Spark, and where its jars lie."""
-    spark = environment or own_environment()
-    text = "\n".join((java_version, spark.spark_version, spark.spark_home, "classpath of an executor"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def fingerprint(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def jars(environment: Environment | None = None) -> str:
-    """A fingerprint of the jars, by what Java compares: it does not use an archive of other jars."""
-    found = Path((environment or own_environment()).spark_home, "jars").glob("*.jar")
-    told = [(jar.name, jar.stat()) for jar in found]
-    text = "\n".join(f"{name} {stat.st_size} {int(stat.st_mtime)}" for name, stat in told)
-    return hashlib.sha256(text.encode()).hexdigest()
+def jars(spark_home: str) -> list[str]:
+    """What Java compares of each jar: it ignores an archive of other jars, and says nothing."""
+    with contextlib.suppress(OSError):
+        found = [(jar.name, jar.stat()) for jar in Path(spark_home, "jars").glob("*.jar")]
+        return sorted(f"{name} {stat.st_size} {int(stat.st_mtime)}" for name, stat in found)
+    return []
 
 
 class ArchiveBuilder:
-    """Knows where the archive is and builds it when it is missing, or of other jars than those that are there now."""
+    """Knows where the archive is and builds it when it is missing."""
 
     def __init__(
         self,
@@ -58,10 +60,9 @@ class ArchiveBuilder:
         """``environment``: the one whose Spark it is for, if not that of the server. ``command``: what builds an
         archive at the path that is its last argument."""
         self.cache_dir, self.java = cache_dir, java
-        self.path = cache_dir / f"spark-{fingerprint(java.version, environment)}.jsa"
-        # Says of which jars it is.
-        self._stamp = self.path.with_suffix(".jars")
-        self._environment = environment
+        spark = environment or own_environment()
+        place = fingerprint(java.version, spark.spark_version, spark.spark_home, "classpath of an executor")
+        self.path = cache_dir / f"spark-{place}-{fingerprint(_CLASSES, *jars(spark.spark_home))}.jsa"
         python = None if environment is None else environment.python
         self._command = command or tuple(driver_command("app.driver.appcds", python))
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,15 +77,11 @@ class ArchiveBuilder:
         return self._process is not None
 
     async def ensure(self) -> bool:
-        """Build the archive if it is missing or out of date; whether it is there now. A failure costs speed only: it is
-        logged."""
-        found = await asyncio.to_thread(jars, self._environment)
+        """Build the archive if it is missing; whether it is there now. A failure costs speed only: it is logged."""
+        if self.path.exists():
+            return True
         log_file = self.path.with_suffix(".log")
         try:
-            if self.path.exists():
-                if self._stamp.exists() and self._stamp.read_text(encoding="ascii") == found:
-                    return True
-                self.path.unlink()
             process = self._start(log_file)
         except OSError as error:
             log.warning("no class data archive", error=str(error))
@@ -97,9 +94,17 @@ class ArchiveBuilder:
         if status != 0 or not self.path.exists():
             log.warning("the class data archive could not be built", exit_status=status, log=str(log_file))
             return False
-        self._stamp.write_text(found, encoding="ascii")
         log.info("class data archive ready", path=str(self.path))
+        await asyncio.to_thread(self._remove_older)
         return True
+
+    def _remove_older(self) -> None:
+        """Remove archives of the jars that were in the place of these: Java cannot use them any more."""
+        place = self.path.stem.rpartition("-")[0]
+        for left in self.cache_dir.glob(f"{place}*"):
+            if not left.name.startswith(f"{self.path.stem}."):
+                with contextlib.suppress(OSError):
+                    left.unlink()
 
     def _start(self, log_file: Path) -> subprocess.Popen[bytes]:
         self.path.parent.mkdir(parents=True, exist_ok=True)

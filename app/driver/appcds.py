@@ -1,7 +1,7 @@
 """Builds the class data archive that makes later JVMs start faster: run as a program of its own, once.
 
-The archive holds the classes that a warm-up loads. Java writes it when the JVM ends in an orderly way. What a build
-leaves that is killed, `app.cluster.appcds` removes, or else the next build.
+The archive holds the classes that are loaded by a warm-up, and by what sinks of ours write. Java writes it when the JVM
+ends in an orderly way. What a build leaves that is killed, `app.cluster.appcds` removes, or else the next build.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from app import filelocks
 from app.driver.failures import DriverError
 from app.driver.jvm import start_jvm
 from app.driver.session import close_session
+from app.driver.sinks.staging import run_action
 from app.driver.warmup import warm_up
+
+log = logging.getLogger(__name__)
 
 _EXIT_TIMEOUT_S = 180.0
 
@@ -61,6 +66,7 @@ def build(archive: Path, scratch_dir: Path, lock_fd: int) -> None:
         jvm.wait_for_gateway()
         session = warm_up(scratch_dir, str(scratch_dir), "local[2]")
         if session is not None:
+            _write_parquet(session, scratch_dir / "parquet")
             close_session(session)
         assert jvm.process.stdin is not None
         jvm.process.stdin.close()
@@ -71,6 +77,14 @@ def build(archive: Path, scratch_dir: Path, lock_fd: int) -> None:
         jvm.kill()
     if not archive.exists():
         raise DriverError("Java wrote no archive.")
+
+
+def _write_parquet(session: SparkSession, directory: Path) -> None:
+    """What sinks of databases and files do, and regions with their results: the warm-up's own sink does not."""
+    try:
+        run_action(session.range(1).toDF("id"), directory, "parquet", {})
+    except Exception:
+        log.exception("the archive has no classes of Parquet")
 
 
 if __name__ == "__main__":

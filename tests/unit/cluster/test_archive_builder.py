@@ -99,10 +99,15 @@ async def test_it_is_built_again_for_a_pyspark_that_was_installed_anew(
         assert await archive.ensure()
         return archive.path
 
-    path = await ensured("a", 1)
-    path.write_text("as it was built")
-    assert await ensured(content, modified_s) == path
-    assert path.read_text() == (JAVA.command if is_rebuilt else "as it was built")
+    of_another_place = builder(cache_dir, BUILDS)
+    assert await of_another_place.ensure()
+    first = await ensured("a", 1)
+    now = await ensured(content, modified_s)
+    assert (now != first) == is_rebuilt
+    assert set(cache_dir.glob("*.jsa")) == {of_another_place.path, now}, (
+        "nobody can start from the first one any more"
+    )
+    assert first.with_suffix(".log").exists() != is_rebuilt
 
 
 @pytest.mark.parametrize("program", [FAILS, SILENT])

@@ -22,7 +22,7 @@ class Bare:
 sys.meta_path.insert(0, Bare())
 sys.path.insert(0, sys.argv[1])
 import app.driver.process
-import app.driver.warmup
+import app.driver.appcds
 """
 
 
