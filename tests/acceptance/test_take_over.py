@@ -63,7 +63,7 @@ def test_the_owner_is_killed_and_another_takes_over(servers: Servers) -> None:
     found = job.show(second)
     assert (found["driverPid"], found["attempt"]) == (pid, attempt), "adopted, not started again"
     progress(job)
-    # 500 ms is the interval of the batches.
+    # 1 s is the interval of the batches.
     gap_s = job.longest_gap(killed_s - 5, time.time())
     usual_s = job.longest_gap(0, killed_s)
     assert gap_s < 5 + 2 * usual_s, f"{gap_s:.1f} s without a batch, {usual_s:.1f} s before"
