@@ -256,7 +256,7 @@ class Attempt(BaseAttempt):
         running = self._by_run.get(happening.run_id)
         if running is None or happening.at_ms <= self._published_ms or running.running_batch is not None:
             return
-        running.idle()
+        running.idle(happening.at_ms)
         self._report_applied(idle=True)
         self._note_well(running)
         over = not self._failover.holds_any and all(each.is_done for each in self._queries)

@@ -139,8 +139,8 @@ class DocumentQuery(StartedQuery):
             self._splits.settle(plan.parallelism)
         return run, plan
 
-    def idle(self) -> None:
-        super().idle()
+    def idle(self, at_ms: int) -> None:
+        super().idle(at_ms)
         self._idle = True
 
     @property

@@ -89,12 +89,14 @@ def _batches(directory: Path) -> dict[int, Path]:
 class GapMeter:
     """Measures the pause that a change of plan made in the output of one query. Times are Unix milliseconds.
 
-    A query that had committed one batch only, or none, has no steady interval: its gap is the pause itself.
+    A query that had committed one batch only, or none, has no steady interval: its gap is the pause itself. A pause
+    without input is nobody's gap: after it the gap counts from the last moment at which there was none.
     """
 
     def __init__(self, past: Past) -> None:
         self._commits: list[int] = list(past.committed_ms)
-        # The steady interval before the change whose pause is looked for, and the longest since.
+        self._idle_ms = 0
+        # The steady interval before the change whose gap is looked for, and the longest gap since.
         self._change: tuple[float, int | None] | None = None
         self._gap_ms: int | None = None
         if self._commits:
@@ -108,26 +110,27 @@ class GapMeter:
 
     def committed(self, at_ms: int, *, at_plan: bool) -> None:
         """A batch was committed; ``at_plan`` if it ran at the newest plan."""
-        pause_ms = at_ms - self._commits[-1] if self._commits else None
+        last_ms = self._commits[-1] if self._commits else None
         self._commits = [*self._commits, at_ms][-_COMMITS_REMEMBERED:]
         if self._change is None:
             return
         steady_ms, longest_ms = self._change
-        if pause_ms is not None:
-            longest_ms = max(longest_ms or 0, pause_ms)
+        if last_ms is not None:
+            gap_ms = at_ms - last_ms - int(steady_ms)
+            if self._idle_ms > last_ms:
+                gap_ms = min(gap_ms, at_ms - self._idle_ms)
+            longest_ms = max(longest_ms or 0, gap_ms)
         self._change = (steady_ms, longest_ms)
         if at_plan:
-            self._end(steady_ms, longest_ms)
+            self._gap_ms, self._change = longest_ms, None
 
-    def idle(self) -> None:
-        """There was no input when the newest plan came into force: from here on the change holds up no output."""
+    def idle(self, at_ms: int) -> None:
+        """There was no input at ``at_ms``. A plan that is in force then holds up no output from here on."""
+        self._idle_ms = at_ms
         if self._change is not None:
-            steady_ms, longest_ms = self._change
-            self._end(steady_ms, 0 if longest_ms is None and self._commits else longest_ms)
-
-    def _end(self, steady_ms: float, longest_ms: int | None) -> None:
-        self._gap_ms = None if longest_ms is None else max(0, longest_ms - int(steady_ms))
-        self._change = None
+            _, longest_ms = self._change
+            self._gap_ms = 0 if longest_ms is None and self._commits else longest_ms
+            self._change = None
 
     def forget(self) -> None:
         """What paused the output was no change of plan."""

@@ -171,13 +171,13 @@ class StartedQuery(ABC):
         """Whether an earlier attempt had begun this batch."""
         return batch_id == self._past.interrupted
 
-    def idle(self) -> None:
+    def idle(self, at_ms: int) -> None:
         """The query had nothing to do: its next batch will run at the plan of now."""
         self._idle_at = time.monotonic()
         self._valves.apply_pending()
         self._reached(self._plans.current)
         if self._plans.current.whole:
-            self.gaps.idle()
+            self.gaps.idle(at_ms)
 
     def _reached(self, plan: DriverPlan) -> None:
         self.reached = max(self.reached, plan.number)

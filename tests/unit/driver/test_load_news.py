@@ -81,7 +81,7 @@ def test_a_query_is_idle_that_waits_for_data_and_not_one_that_hangs_in_its_sourc
     assert not Asked(triggered=True, batch=3).is_idle
     looking = Asked(triggered=True)
     assert not looking.is_idle
-    looking.idle()
+    looking.idle(1)
     assert looking.is_idle, "it looks again, and found nothing a moment ago"
     clock.s += 5
     assert not looking.is_idle

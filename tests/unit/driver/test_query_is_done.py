@@ -57,7 +57,7 @@ class Place:
         (self.commits / str(len(list(self.offsets.iterdir())) - 1)).touch()
 
     def idle(self) -> None:
-        self.query.idle()
+        self.query.idle(1)
 
     def committed(self, batch_id: int) -> None:
         self.query.committed(Committed("run", "id", batch_id, 10, None, 5), 2_000)

@@ -133,7 +133,7 @@ def test_a_change_that_comes_into_force_without_input_holds_up_nothing() -> None
     meter = GapMeter(Past((), None))
     committed_every_second(meter, 3)
     meter.changing()
-    meter.idle()
+    meter.idle(3_300)
     assert meter.take() == 0
     # The pause until there is input is nobody's, also not the next change's.
     meter.committed(60_000, at_plan=True)
@@ -145,12 +145,30 @@ def test_what_was_held_up_before_the_input_ended_counts() -> None:
     committed_every_second(meter, 3)
     meter.changing()
     meter.committed(6_000, at_plan=False)
-    meter.idle()
+    meter.idle(6_300)
     assert meter.take() == 2_000
 
 
 def test_a_query_that_never_had_input_has_no_gap() -> None:
     meter = GapMeter(Past((), None))
     meter.changing()
-    meter.idle()
+    meter.idle(300)
     assert meter.take() is None
+
+
+def test_the_silence_before_a_change_is_not_its_gap() -> None:
+    meter = GapMeter(Past((), None))
+    committed_every_second(meter, 3)
+    meter.idle(3_600_000)
+    meter.changing()
+    meter.committed(3_600_800, at_plan=True)
+    assert meter.take() == 800
+
+
+def test_a_source_that_is_idle_between_its_batches_has_a_steady_interval_too() -> None:
+    meter = GapMeter(Past((), None))
+    committed_every_second(meter, 3)
+    meter.idle(3_900)
+    meter.changing()
+    meter.committed(4_400, at_plan=True)
+    assert meter.take() == 400
