@@ -238,8 +238,11 @@ def _is_over(state: JobState, one: Pending) -> bool:
 
 
 def _is_begun(state: JobState, one: Pending) -> bool:
-    """Whether the job is being restarted for ``one``: it is stopped, or started again at what that asks for."""
+    """Whether the job is being restarted for ``one``: it is stopped, or started again at what that asks for. On the way
+    back from what was taken back it is restarted for no bounds."""
     phase = state.phase
+    if state.taken_back is not None:
+        return False
     if isinstance(phase, Restarting) and phase.target is not None:
         return hold.is_met(state, one, dict(phase.target))
     if isinstance(phase, CreatingExecutionGraph):

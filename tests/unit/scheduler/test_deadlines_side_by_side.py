@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from app.model.public_event import PublicEventType
 from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
@@ -338,12 +340,15 @@ def test_what_was_tried_and_failed_waits_for_no_deadline() -> None:
     assert declared(job) == [(4, 4)] * 3
 
 
-def test_what_waits_beside_something_that_failed_still_has_its_deadline() -> None:
+@pytest.mark.parametrize("stopped", [True, False])
+def test_what_waits_beside_something_that_failed_still_has_its_deadline(stopped: bool) -> None:
     job = two()
     put(job, a=(1, 3), b=(1, 2)).hold(5).wait(100).applied()
     put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 9))
-    fail(job, stopped=False)
-    assert job.kind == "Restarting" and job.state.taken_back is not None
+    fail(job, stopped=stopped)
+    if stopped:
+        back_to_work(job)
+    assert job.state.taken_back is not None
     job.wait(61_000)
     assert declared(job) == [(1, 3), (1, 2)]
 
