@@ -64,7 +64,8 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
         yield PublicEventType.ATTEMPT_ENDED, {"attempt": before.attempt, "outcome": _outcome(event)}
     if after.timeline is not before.timeline or after.phase_version != before.phase_version:
         yield from _rescales(before, after)
-    yield from _restarts(before, after)
+    if after.local is not before.local or after.num_restarts != before.num_restarts:
+        yield from _restarts(before, after)
     if after.no_change is not before.no_change:
         yield from _no_changes(before, after)
     if began:
@@ -114,7 +115,8 @@ def _rescales(before: JobState, after: JobState) -> _Told:
 def _no_changes(before: JobState, after: JobState) -> _Told:
     """Decisions not to act: each reason when it is new, at each power of ten of its count, and when it is over if the
     count has grown since."""
-    known, now = ({one.key: one for one in state.no_change} for state in (before, after))
+    known = {one.key: one for one in before.no_change}
+    now = {one.key: one for one in after.no_change}
     for key, one in known.items():
         if key not in now and not _is_power_of_ten(one.count):
             yield PublicEventType.NO_CHANGE, _no_change(one, over=True)

@@ -27,11 +27,10 @@ from app.scheduler.slots import Demand
 
 def held(state: JobState) -> tuple[Pending, ...]:
     """The changes that wait for their slots."""
-    waiting = tuple(one for one in state.pending if one.deadline is not None)
     # What was taken back is below all bounds.
-    if not waiting or state.taken_back is not None:
+    if not state.pending or state.taken_back is not None:
         return ()
-    kept = waiting
+    kept = waiting = tuple([one for one in state.pending if one.deadline is not None])
     for one in waiting:
         tried = _without(kept, one)
         if _have_come(state, waiting, tried):

@@ -39,12 +39,12 @@ def settle(draft: Draft, *, looks: bool) -> None:
 
 def _count(draft: Draft, reason: NoChangeReason, message: str) -> None:
     state, now_ms = draft.state, draft.now_ms
-    others = tuple(one for one in state.no_change if one.reason is not reason)
-    known = next((one for one in state.no_change if one.reason is reason), None)
-    if known is None:
+    others = [one for one in state.no_change if one.reason is not reason]
+    if len(others) == len(state.no_change):
         version, policy_version, plan_version = versions_of(state)
         one = NoChange(reason, message, version, plan_version, 1, now_ms, now_ms, policy_version)
     else:
+        known = next(one for one in state.no_change if one.reason is reason)
         one = evolve(known, message=message, count=known.count + 1, last_ms=now_ms)
     draft.set(no_change=(*others, one))
 

@@ -81,6 +81,7 @@ def enter_waiting(draft: Draft, exception: str | None = None) -> None:
     resources.arm_wait(draft)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
+    slot_declaration.declare(draft)
     review_waiting(draft)
 
 
@@ -88,7 +89,8 @@ def review_waiting(draft: Draft) -> None:
     """Slots or bounds may have changed. No batch comes while the job waits, so a change counts as the trigger too.
     Another version of the job does not wait for more slots than it needs."""
     adopted = not draft.state.attempt_alive and versions.adopt(draft)
-    slot_declaration.declare(draft)
+    if adopted:
+        slot_declaration.declare(draft)
     outlook = resources.waiting_outlook(draft.state)
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
@@ -104,7 +106,8 @@ def _settle_waiting(draft: Draft, moved: Manager, outcome: ManagerOutcome, outlo
     if outcome is ManagerOutcome.TRANSITION:
         create_execution_graph(draft)
         return
-    draft.set_phase(manager=moved)
+    if moved is not draft.phase_as(WaitingForResources).manager:
+        draft.set_phase(manager=moved)
     resources.arm_manager(draft, moved, outlook)
 
 

@@ -221,6 +221,8 @@ def test_evolve_does_what_replace_does() -> None:
     assert evolve(Executing(Manager("Idling", 1)), first_batch=True).first_batch
     with pytest.raises(KeyError):
         evolve(Bounds(1, 2), middle=3)
+    with pytest.raises(TypeError, match=r"JobGraph has too few fields .* or has no slots"):
+        evolve(state.graph, name="other")
 
 
 def test_texts_of_a_failure_are_kept_at_both_ends_and_not_without_end() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule
 
 from app.scheduler.adaptive.events import VersionRequested
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler import test_random_events
 
@@ -18,7 +19,7 @@ class LifeOfVersions(test_random_events.Life):
         """Of equal vertices, so that what else is told here is about those."""
         state = self.job.state
         number = state.versions.newest + 1
-        graph = evolve(state.graph, artifacts=(f"v{number}.py",))
+        graph = replace(state.graph, artifacts=(f"v{number}.py",))
         taken = self.tell(VersionRequested(JobVersion(number, graph, state.options), "ann"))
         now = self.job.state
         one = now.versions.replacement
