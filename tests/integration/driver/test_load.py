@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import TaskContext
+from pyspark import StorageLevel, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from app.driver.load import SparkFigures
 from app.model.graphdoc import parse_document
+from app.model.protocol import ExecutorLoad
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.sink_support import spark_session
 from tests.integration.driver.truths import by_name, compare
 from tests.integration.driver.valve_support import running, until
+from tests.integration.listeners import await_listeners
 
 ROWS_PER_S = 2_000
 ROWS_PER_BATCH = 160
@@ -261,3 +264,24 @@ def test_the_load_of_a_program(spark: SparkSession, tmp_path: Path) -> None:
     assert busy_ms is not None
     assert busy_ms >= 0.9 * worked_ms(worked, first_row, first_row + ROWS_PER_BATCH)
     assert found[firsts].state_rows is not None and found[firsts].state_rows >= quarter
+
+
+def test_what_an_executor_has_done_and_has_on_disk(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    figures = SparkFigures(context)
+
+    def told() -> ExecutorLoad:
+        await_listeners(context)
+        (driver,) = figures.executors()
+        return driver
+
+    before = told()
+    spark.range(0, 4, 1, 4).collect()
+    with pytest.raises(Exception, match="of this test"):
+        spark.range(0, 1, 1, 1).selectExpr("raise_error('of this test')").collect()
+    after = told()
+    assert (after.tasks_done - before.tasks_done, after.tasks_failed - before.tasks_failed) == (4, 1)
+
+    kept = spark.range(0, 60_000, 1, 3).selectExpr("id", "sha2(string(id), 256) AS text")
+    kept.persist(StorageLevel.DISK_ONLY).count()
+    assert told().disk_used_bytes > before.disk_used_bytes

@@ -18,13 +18,14 @@ import pytest
 
 from app.model.graphdoc import parse_document
 from tests.integration.driver.harness import Bench, wait_for
-from tests.integration.driver.truths import Shown, by_name, compare
+from tests.integration.driver.truths import Shown, by_name, compare, equal
 
 INTERVAL_MS = 4_000
 BATCHES = 5
 """Of each query. The first one starts what the others have, so it is in no rate."""
 TASKS = 4
-SLEEP_MS = 500
+SLEEP_MS = 750
+"""So long that the start of a task, which counts as its work, is little."""
 LONGEST_MS = 4 * SLEEP_MS
 ROWS_PER_S = 100
 DELAY_MS = 10_000
@@ -102,6 +103,10 @@ class Ran:
     def whole_ms(self) -> float:
         return self.done_ms[-1] - self.planned_ms[0]
 
+    @property
+    def batch_ms(self) -> float:
+        return sum(done - planned for planned, done in zip(self.planned_ms, self.done_ms, strict=True))
+
     def per_second(self, ms: float) -> float:
         return 1000 * ms / self.whole_ms
 
@@ -127,14 +132,18 @@ def test_times_bytes_skew_and_watermarks(rig: Bench) -> None:
     checkpoints = {vertex.name: rig.checkpoint_dir / vertex.id for vertex in parse_document(graph).vertices}
 
     def shown(sink: str) -> Shown:
-        """At the end of the last batch of a query."""
-        return Shown(graph, (each for each in reports if each["at_ms"] <= last_ms[sink]), last_ms[sink])
+        """At the end of the last batch of a query; files that wait are none of the rows that are due."""
+        of_files = sink == "files"
+        told = [each for each in reports if each["at_ms"] <= last_ms[sink]]
+        told = [each for each in told if ("files" in by_name(graph, each)) == of_files]
+        return Shown(graph, told, last_ms[sink])
 
     skew(shown("sink of even"), shown("sink of uneven"))
     times(shown("sink of even"), Ran.of(checkpoints["sink of even"]), "even", TASKS * SLEEP_MS, SLEEP_MS)
     uneven_ms = LONGEST_MS + (TASKS - 1) * SLEEP_MS
     times(shown("sink of uneven"), Ran.of(checkpoints["sink of uneven"]), "uneven", uneven_ms, LONGEST_MS)
-    backlog(shown("sink of uneven"), Ran.of(checkpoints["sink of uneven"]))
+    slow = [checkpoints["sink of even"], checkpoints["sink of uneven"]]
+    backlog(shown("sink of uneven"), Ran.of(slow[1]), slow)
     bytes_of_files(shown("files"), sizes, rig.directory / "out")
 
     now_ms = int(time.time() * 1000)
@@ -143,7 +152,7 @@ def test_times_bytes_skew_and_watermarks(rig: Bench) -> None:
     watermark_ms = max(latest_ms[:-1]) - DELAY_MS
     for figures in (now.vertex("events"), now.vertex("files"), now.job):
         assert figures["currentInputWatermark"] == watermark_ms
-        compare("watermark lag in ms", figures["watermarkLag"], now_ms - watermark_ms)
+        equal("watermark lag in ms", figures["watermarkLag"], now_ms - watermark_ms)
     on_disk(now, rig.directory)
 
 
@@ -163,27 +172,45 @@ def skew(even: Shown, uneven: Shown) -> None:
 def times(shown: Shown, ran: Ran, name: str, slept_ms: int, longest_ms: int) -> None:
     """``slept_ms``: all tasks of a batch together."""
     count = len(ran.done_ms)
-    busy = "busyTimeMsPerSecond"
+    pauses_ms = ran.whole_ms - ran.batch_ms
+    busy, held = "busyTimeMsPerSecond", "backPressuredTimeMsPerSecond"
     compare(f"busy time, {name}", shown.vertex(name)[busy], ran.per_second(count * slept_ms / TASKS))
     most = shown.vertex(name, "max")[busy]
     compare(f"busy time of the busiest, {name}", most, ran.per_second(count * longest_ms))
     idle_ms = 1000 - ran.per_second(count * slept_ms / TASKS)
     compare(f"idle time, {name}", shown.vertex(name)["idleTimeMsPerSecond"], idle_ms)
+    # Rows wait all the time, so the pauses hold the source up.
+    compare(f"held time, {name}", shown.vertex(f"rows of {name}")[held], ran.per_second(pauses_ms))
+    if name == "uneven":
+        compare("time in batches", shown.job["batchTimeMsPerSecond"], ran.per_second(ran.batch_ms))
+        last_ms = ran.done_ms[-1] - ran.planned_ms[-1]
+        compare("last batch in ms", shown.job["lastCheckpointDuration"], last_ms)
+        assert LONGEST_MS <= shown.job["lastBatchDuration.addBatch"] <= shown.job["lastCheckpointDuration"]
 
 
-def backlog(shown: Shown, ran: Ran) -> None:
+def waits_ms(checkpoint: Path, end_ms: float) -> float:
+    """For how long the oldest due row had waited when the last batch that was done before ``end_ms`` was planned."""
+    done = [int(each.name) for each in (checkpoint / "commits").glob("[0-9]*") if mtime_ms(each) <= end_ms]
+    planned = checkpoint / "offsets" / str(max(done))
+    ((begun_ms, rows),) = json.loads(planned.read_text(encoding="utf-8").splitlines()[-1]).items()
+    return mtime_ms(planned) - int(begun_ms) - 1000 * rows["0"] / ROWS_PER_S
+
+
+def backlog(shown: Shown, ran: Ran, checkpoints: list[Path]) -> None:
     """Of two queries that each read a few of the rows that are due."""
+    waits = max(waits_ms(each, shown.now_ms) for each in checkpoints)
+    compare("backlog as time in ms", shown.job["pendingTimeMs"], waits)
     pace_ms = sum(later - one for one, later in pairwise(ran.planned_ms)) / (BATCHES - 2)
     growth = 2 * (ROWS_PER_S - 1000 * TASKS / pace_ms)
     compare("growth of the backlog per second", shown.job["pendingRecordsGrowthPerSecond"], growth)
 
 
 def bytes_of_files(shown: Shown, sizes: list[int], out: Path) -> None:
-    compare("bytes that are read", shown.vertex("events", "sum")["numBytesIn"], sum(sizes[1:]))
+    equal("bytes that are read", shown.vertex("events", "sum")["numBytesIn"], sum(sizes[1:]))
     logs = [out / "_spark_metadata" / str(number) for number in range(1, BATCHES)]
     lines = [line for log in logs for line in log.read_text(encoding="utf-8").splitlines()[1:]]
     written = sum(Path(json.loads(line)["path"].removeprefix("file:")).stat().st_size for line in lines)
-    compare("bytes that are written", shown.vertex("files", "sum")["numBytesOut"], written)
+    equal("bytes that are written", shown.vertex("files", "sum")["numBytesOut"], written)
 
 
 def on_disk(shown: Shown, directory: Path) -> None:
@@ -192,4 +219,4 @@ def on_disk(shown: Shown, directory: Path) -> None:
     assert any(name.startswith("shuffle_") for name in files)
     blocks = sum(size for name, size in files.items() if name.startswith("rdd_"))
     assert blocks > 1_000_000
-    compare("bytes on disk", shown.executors["diskUsedBytes"], blocks)
+    equal("bytes on disk", shown.executors["diskUsedBytes"], blocks)

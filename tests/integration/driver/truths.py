@@ -30,8 +30,13 @@ def near(value: float) -> Any:
 def compare(name: str, told: float, true: float) -> None:
     """Within a tenth; docs/metrics.md has what is printed."""
     print(f"TRUTH {name}: {told:g} told, {true:g} true, {100 * (told - true) / max(1, true):+.1f} %")
-
     assert told == near(true), name
+
+
+def equal(name: str, told: float, true: float) -> None:
+    """What docs/metrics.md calls exact."""
+    print(f"TRUTH {name}: {told:g} told, {true:g} true, exact")
+    assert told == true, name
 
 
 class Shown:
@@ -40,11 +45,16 @@ class Shown:
     def __init__(self, graph: dict[str, Any], reports: Iterable[dict[str, Any]], now_ms: int) -> None:
         self.graph = parse_document(graph)
         self.now_ms = now_ms
-        load = Load()
+        state, load = Job(self.graph).run().state, Load()
         for report in reports:
             # A server gets a report a moment after it was made.
-            load.note(REPORT.validate_json(json.dumps(report), strict=True), 1, self.graph, report["at_ms"])
-        self._view = JobView(Job(self.graph).state, JobStatus.RUNNING, now_ms, None, None, 1, load=load)
+            load.note(
+                REPORT.validate_json(json.dumps(report), strict=True),
+                state.attempt,
+                self.graph,
+                report["at_ms"],
+            )
+        self._view = JobView(state, JobStatus.RUNNING, now_ms, None, None, 1, load=load)
 
     @property
     def job(self) -> dict[str, float]:
