@@ -231,6 +231,10 @@ def _is_over(state: JobState, one: Pending) -> bool:
     if state.taken_back is not None:
         # It was tried, or something else was taken back meanwhile.
         return one.begun
+    done = state.timeline.last_completed
+    if one.record and done is not None and done.number == one.record:
+        # Its plan was in force, even if other slots have led to another plan in this very step.
+        return True
     if isinstance(phase, Restarting | CreatingExecutionGraph):
         return False
     plan = coming_plan(state) or state.plan

@@ -21,7 +21,7 @@ from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.truths import Shown, by_name, compare, equal
 
 INTERVAL_MS = 4_000
-BATCHES = 5
+BATCHES = 6
 """Of each query. The first one starts what the others have, so it is in no rate."""
 TASKS = 4
 SLEEP_MS = 750
@@ -29,8 +29,8 @@ SLEEP_MS = 750
 LONGEST_MS = 4 * SLEEP_MS
 ROWS_PER_S = 100
 DELAY_MS = 10_000
-EVENTS_S = (60, 40, 20, 30, 10)
-"""How long before the start of the test the latest event of each file was. The fourth file is late."""
+EVENTS_S = (60, 50, 40, 20, 30, 10)
+"""How long before the start of the test the latest event of each file was. The last file but one is late."""
 EVENTS_PER_FILE = 2_000
 CODE = f"""
 from pyspark import StorageLevel
@@ -179,8 +179,10 @@ def times(shown: Shown, ran: Ran, name: str, slept_ms: int, longest_ms: int) -> 
     compare(f"busy time of the busiest, {name}", most, ran.per_second(count * longest_ms))
     idle_ms = 1000 - ran.per_second(count * slept_ms / TASKS)
     compare(f"idle time, {name}", shown.vertex(name)["idleTimeMsPerSecond"], idle_ms)
-    # Rows wait all the time, so the pauses hold the source up.
-    compare(f"held time, {name}", shown.vertex(f"rows of {name}")[held], ran.per_second(pauses_ms))
+    # Rows wait all the time, so the pauses hold the source up. There may be next to none: a batch is late, and the next
+    # one follows at once.
+    told = shown.vertex(f"rows of {name}")[held]
+    compare(f"held time, {name}", told, ran.per_second(pauses_ms), allowed=10)
     if name == "uneven":
         compare("time in batches", shown.job["batchTimeMsPerSecond"], ran.per_second(ran.batch_ms))
         last_ms = ran.done_ms[-1] - ran.planned_ms[-1]
