@@ -52,7 +52,8 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
             continue
         former = tuple(pair for pair in one.former if pair[0] not in changed)
         if former:
-            kept.append(evolve(one, former=former))
+            partitions = tuple(pair for pair in one.former_partitions if pair[0] not in changed)
+            kept.append(evolve(one, former=former, former_partitions=partitions))
         if one.deadline is None or one.begun:
             continue
         if former:

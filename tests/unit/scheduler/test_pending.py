@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.model.public_event import PublicEventType
@@ -315,3 +317,16 @@ def test_numbers_of_state_partitions_come_back_too() -> None:
     one = job.state.pending[0]
     assert dict(one.former) == bounds(job.graph, 1, 2).as_dict()
     assert one.former_partitions == ()
+
+
+def test_of_a_vertex_with_later_bounds_no_number_of_state_partitions_comes_back() -> None:
+    job = Job(mixed(), lower=1, upper=2).run(held=4)
+    job.put_each(within(job, 60, OnTimeout.ROLLBACK), source=(1, 4), agg=(1, 4), sink=(1, 4))
+    ids = {one.name: one.id for one in job.graph.vertices}
+    (one,) = job.state.pending
+    numbers = ((ids["agg"], 8), (ids["sink"], 8))
+    job.state = replace(job.state, pending=(replace(one, former_partitions=numbers),))
+    job.put_each(source=(1, 4), agg=(1, 3), sink=(1, 4))
+    kept = next(each for each in job.state.pending if each.version == one.version)
+    assert kept.vertices == {ids["source"], ids["sink"]}
+    assert kept.former_partitions == ((ids["sink"], 8),)
