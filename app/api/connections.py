@@ -74,6 +74,35 @@ class Crowd:
             connection.look(now_s)
 
 
+class _AnswerTransport:
+    """What an answer is written to. Uvicorn writes the head of an answer and its body apart: here the head waits for
+    what follows it in the turn of the event loop, so that most answers are one system call and wake their client once.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: bytes | None = None
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._held is None:
+            self._held = data
+            self._loop.call_soon(self._flush)
+        else:
+            held, self._held = self._held, None
+            self._transport.write(held + data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._transport.write(held)
+
+
 class Connection(HttpToolsProtocol):
     """One connection of one client."""
 
@@ -96,6 +125,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._answers = _AnswerTransport(transport, self.loop)
         self._crowd.all.add(self)
         self._expect(_Phase.IDLE, HEAD_S)
         if len(self.connections) > self._crowd.most and not self._crowd.make_room(self):
@@ -176,6 +206,7 @@ class Connection(HttpToolsProtocol):
         self._body_begun_s = self.loop.time()
         self._expect(_Phase.BODY, BODY_PAUSE_S)
         super().on_headers_complete()
+        self.cycle.transport = self._answers  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._kept_bytes = 0
