@@ -10,8 +10,18 @@ from dataclasses import astuple, replace
 
 from app.autoscaler.batch_time import Demand, Limits, fitting_tasks, longest_query_ms
 from app.autoscaler.policy import Policy, Range
-from app.autoscaler.profile import Point, learned, own_ms
-from app.autoscaler.seen import Action, Decision, Load, Memory, Recommendation, Snapshot, Vertex
+from app.autoscaler.seen import (
+    Action,
+    Decision,
+    Load,
+    Memory,
+    Point,
+    Recommendation,
+    Snapshot,
+    Vertex,
+    learned,
+    own_ms,
+)
 from app.model.requirements import Bounds
 from app.model.scaling_policy import NO_LIMITS
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from app.cli.errors import CliError
 from app.cli.options import JsonOption
 from app.cli.output import is_terminal, print_json, say
-from app.cli.settings import SettingsOptions
+from app.cli.serve import SettingsOptions
 from app.durablefiles import is_open_to_others
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def line_of(check: Check, *, colour: bool) -> str:
 
 def run_checks(settings: Settings) -> Iterator[Check]:
     """All checks, in the order in which they matter."""
-    from app.cli.kubernetes_checks import kubernetes_checks
-    from app.cli.standalone_checks import standalone_checks
+    from app.cli.cluster_checks import kubernetes_checks, standalone_checks
     from app.model.clustersettings import KUBERNETES, STANDALONE
 
     checks: list[Callable[[Settings], Check | None]] = [

@@ -12,6 +12,7 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, NoServer
+from app.cli.events import JobChanges
 from app.cli.options import Call, JobArgument, WaitOption
 from app.cli.output import (
     Columns,
@@ -26,7 +27,6 @@ from app.cli.output import (
     time_column,
     warn,
 )
-from app.cli.streams import JobChanges
 from app.model.status import TERMINAL_STATUSES
 
 HEADLINE_MAX_CHARS = 300

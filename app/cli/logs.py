@@ -14,6 +14,7 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, Refused
+from app.cli.events import is_away
 from app.cli.options import Call, JobArgument
 from app.cli.output import (
     Columns,
@@ -28,7 +29,6 @@ from app.cli.output import (
     until_interrupted,
     warn,
 )
-from app.cli.streams import is_away
 from app.model.status import TERMINAL_STATUSES
 
 T = TypeVar("T")

@@ -16,7 +16,6 @@ import typer
 from app.cli import (
     autoscale,
     cluster,
-    decisions,
     demo,
     doctor,
     events,
@@ -66,7 +65,7 @@ for _name, _function, _summary in (
     ("share", share.share, "Show or change the weight, priority and cap of a job."),
     ("rescales", rescales.rescales, "Show the rescale history of a job."),
     ("cancel-rescale", rescales.cancel_rescale, "Cancel a rescale that waits."),
-    ("decisions", decisions.decisions, "Show the parallelism decisions of a batch job."),
+    ("decisions", rescales.decisions, "Show the parallelism decisions of a batch job."),
     ("explain", jobs.explain, "Print why a job has its current parallelism."),
     ("exceptions", jobs.exceptions, "List the failures of a job."),
     ("attempts", logs.attempts, "List the attempts of a job."),

@@ -13,12 +13,12 @@ import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, TakenBack, UsageError
+from app.cli.events import JobChanges
 from app.cli.held import Held, show_unchanged, undoes
 from app.cli.jobs import accepted, status_of
 from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption, by_vertex
 from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, history, sentence_of
-from app.cli.streams import JobChanges
 from app.cli.waiting import ClusterWatch
 from app.model.requirements import OnTimeout
 from app.model.rescale import TerminatedReason

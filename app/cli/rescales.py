@@ -1,4 +1,6 @@
-"""`slotwise rescales`: the rescale history of a job."""
+"""What changed the parallelism of a job: `slotwise rescales`, its rescale history, and `slotwise decisions`, what was
+decided for the vertices of a batch job, with the numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from app.cli.output import (
     STATUS_STYLES,
     Columns,
     Table,
+    format_bytes,
     format_moment,
     format_ms,
     format_number,
@@ -34,6 +37,28 @@ from app.model.rescale import TerminalState, TriggerCause
 
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
+_NONE_OF_STREAMING = (
+    "No decisions: a streaming job does not make them. What changed its parallelism: slotwise rescales JOB"
+)
+_DECISIONS: Columns = {
+    "~vertex": lambda one: one["vertexName"],
+    ">run": lambda one: one["run"],
+    "rule": lambda one: one["rule"],
+    ">parallelism": lambda one: one["parallelism"],
+    ">wanted": lambda one: one["wanted"],
+    "bounds": lambda one: f"{one['lowerBound']} to {one['upperBound']}",
+    # What else than the bounds led to the parallelism.
+    "limit": lambda one: None if one["limitedBy"] is None else f"{one['limit']} ({one['limitedBy']})",
+    # All that the vertex reads of other regions, or of files.
+    ">input": lambda one: format_bytes(
+        None if one["bytes"] is None else int(one["bytes"]) + int(one["broadcastBytes"])
+    ),
+    ">rows": lambda one: format_number(one["rows"]),
+    ">per task": lambda one: format_bytes(one["volumeBytes"]),
+    "state": lambda one: one["regionRun"]["state"],
+    ">took": lambda one: format_ms(duration_ms(one["regionRun"])),
+    ">written": lambda one: format_bytes(one["regionRun"]["writtenBytes"]),
+}
 
 
 def rescales(
@@ -268,3 +293,15 @@ def moment_with_utc(epoch_ms: int) -> str:
     if time.localtime(epoch_ms / 1000).tm_gmtoff == 0:
         return local
     return local + time.strftime(" (%Y-%m-%dT%H:%M:%SZ)", time.gmtime(epoch_ms / 1000))
+
+
+def decisions(job: JobArgument, call: Call) -> None:
+    """Show how parallel each vertex of a batch job was decided to run, and from which numbers, newest first."""
+    job_id = call.client.find_job(job)
+    found: list[dict[str, Any]] = call.client.get(f"/jobs/{job_id}/decisions")
+    is_batch = bool(found) or call.client.get(f"/jobs/{job_id}").get("job-type") == "BATCH"
+    call.answer(found, _show_decisions if found else "No decisions yet." if is_batch else _NONE_OF_STREAMING)
+
+
+def _show_decisions(found: list[dict[str, Any]]) -> None:
+    show_table({**time_column("when", "timestampInMillis", found), **_DECISIONS}, found)

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from app.cli.client import Client, Json
 from app.cli.errors import CliError
+from app.cli.events import JobChanges
 from app.cli.jobs import explanation_lines, last_failure_line, state_of
 from app.cli.output import STATUS_STYLES, format_ms, printable, warn
-from app.cli.streams import JobChanges
 from app.model.status import TERMINAL_STATUSES
 
 EXIT_TIMEOUT = 4

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from app.cluster.driverlogs import log_file_of
 from app.cluster.driveruser import DriverUser
 from app.cluster.environments import inherited_environment
 from app.cluster.ports import DriverLaunchError, DriverRef
-from app.cluster.standstill import standstill
 from app.durablefiles import remove_tree
 
 log = structlog.get_logger()
@@ -49,6 +49,7 @@ _LOGS_KEPT = 100
 _START_TOLERANCE_S = 0.05
 # The lock files that could not be opened, and why.
 _untold: dict[str, int | None] = {}
+_LOOKS = 10
 
 
 def is_lock_free(lock_file: str) -> bool:
@@ -322,3 +323,65 @@ def start_driver(
         raise DriverLaunchError(f"A driver process could not be started: {error}.") from error
     log.info("driver process started", driver=driver_id, pid=child.pid, warm=warm)
     return driver
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """``used_ns``: the processor time that its threads have used, in nanoseconds."""
+
+    name: str
+    used_ns: int
+    is_stopped: bool
+
+
+async def standstill(pid: int, after_s: float) -> str:
+    """Returns once the driver whose main process is ``pid`` has stood still for ``after_s`` seconds: a sentence that
+    says so. Empty if the driver has ended.
+
+    A driver that was stopped by a signal, is frozen, or stuck in the kernel neither ends nor answers. One that has a
+    job always has something to do: its Python process looks several times a second at who owns the job, unless it
+    waits for its JVM, which then works. Looks are counted, and no time is measured: this process may have been stopped
+    itself.
+    """
+    before: list[_Process] = []
+    looks = 0
+    while True:
+        await asyncio.sleep(after_s / _LOOKS)
+        found = await asyncio.to_thread(_processes, pid)
+        if not found:
+            return ""
+        stopped = [each.name for each in found if each.is_stopped]
+        # Not every kernel tells the processor time.
+        is_idle = found == before and any(each.used_ns for each in found)
+        looks = looks + 1 if stopped or is_idle else 0
+        before = found
+        if looks >= _LOOKS:
+            how = f"its {stopped[0]} was stopped by a signal" if stopped else "it used no processor time"
+            return (
+                f"The driver process {pid} stood still: for {after_s:g} s (driver_standstill_seconds) {how}. "
+                "It was ended."
+            )
+
+
+def _processes(pid: int) -> list[_Process]:
+    """Those that a driver cannot do without; none if it has ended."""
+    found: list[_Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        main = psutil.Process(pid)
+        if main.status() != psutil.STATUS_ZOMBIE:
+            found.append(_look("Python process", main))
+            for child in main.children():
+                # The program may have started it, and it may have ended since.
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if child.name() == "java":
+                        found.append(_look("JVM", child))
+    return found
+
+
+def _look(name: str, process: psutil.Process) -> _Process:
+    used_ns = 0
+    for figures in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+        # A thread may end while its figures are read.
+        with contextlib.suppress(OSError):
+            used_ns += int(figures.read_text().split()[0])
+    return _Process(name, used_ns, process.status() == psutil.STATUS_STOPPED)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.kubernetes_checks import PERMISSIONS
+from app.cli.cluster_checks import PERMISSIONS
 from app.cluster.kubernetes.cluster import pod_name_prefix
 from tests.acceptance.clusters import on_executors
 from tests.acceptance.deployment import ROOT, Deployment, counting_in_place, wait_for

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.cli import streams, waiting
+from app.cli import events, waiting
 from app.cli.client import Client
 from app.cli.held import Held
 from app.cli.jobs import wait_until_ended
@@ -25,7 +25,7 @@ PATIENCE_S = 30.0
 @pytest.fixture
 async def url(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """The address of a server whose jobs are not looked at again without an event."""
-    for module, name in ((streams, "POLL_S"), (streams, "LOOK_S"), (waiting, "_SHOWN_EVERY_S")):
+    for module, name in ((events, "POLL_S"), (events, "LOOK_S"), (waiting, "_SHOWN_EVERY_S")):
         monkeypatch.setattr(module, name, FOR_EVER_S)
     async with listening(world) as port:
         yield f"http://127.0.0.1:{port}"

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from app.api.render.jobs import job_details
-from app.api.render.metrics import executor_metrics, job_metrics
-from app.api.render.vertex_metrics import Aggregates, aggregated_metrics, vertex_metrics
+from app.api.render.metrics import (
+    Aggregates,
+    aggregated_metrics,
+    executor_metrics,
+    job_metrics,
+    vertex_metrics,
+)
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
 from app.model.status import JobStatus
 from app.worker.job.load import Load

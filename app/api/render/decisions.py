@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from app.api.render.execution import region_status
-from app.api.schema import decisions as schema
+from app.api.schema import runs as schema
 from app.api.schema.base import made_of
 from app.model.batch import RegionStatus
 from app.scheduler.adaptive.state import JobState

@@ -10,12 +10,13 @@ from typing import Any, Final, Literal, get_args
 from app.api.render.execution import VertexExecution, region_progress, vertex_executions
 from app.api.schema import jobs as schema
 from app.api.schema import runs
+from app.api.schema.jobs import ExceptionHistory, ExceptionInfo, JobExceptions, RootExceptionInfo
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import JobOptions
 from app.model.status import JobStatus
 from app.scheduler.adaptive.last_failure import last_failure
-from app.scheduler.adaptive.state import JobState, Stop
+from app.scheduler.adaptive.state import Failure, JobState, Stop
 from app.worker.job.load import Load
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.under_way import is_under_way
@@ -334,3 +335,39 @@ def render_stop(stop: Stop) -> runs.StopStatus:
     else:
         outcome = runs.StopOutcome(location=stop.location)
     return runs.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)
+
+
+def exception_history(state: JobState, max_exceptions: int | None = None) -> JobExceptions:
+    """``max_exceptions``: the most root exceptions."""
+    groups = [group for group in reversed(state.failures) if group]
+    shown = groups if max_exceptions is None else groups[:max_exceptions]
+    # The core keeps as many as the option says and counts no more: a full history may have lost older ones.
+    full = len(groups) >= state.options.exception_history_size
+    history = ExceptionHistory(
+        entries=[_root(group) for group in shown], truncated=len(shown) < len(groups) or full
+    )
+    return JobExceptions(exception_history=history)
+
+
+def _root(group: tuple[Failure, ...]) -> RootExceptionInfo:
+    concurrent = [ExceptionInfo(**_fields(failure)) for failure in group[1:]]
+    return RootExceptionInfo(**_fields(group[0]), concurrent_exceptions=concurrent)
+
+
+def _fields(failure: Failure) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "exception_name": exception_name(failure.error),
+        "stacktrace": failure.stack or failure.error,
+        "timestamp": failure.at_ms,
+        "failure_labels": _labels(failure),
+        "message": failure.error,
+        "attempt": failure.attempt,
+    }
+    if failure.vertex is not None:
+        fields["task_name"] = failure.vertex
+    return fields
+
+
+def _labels(failure: Failure) -> dict[str, str]:
+    labels = {"failover": "local"} if failure.local else {}
+    return labels | ({"why": failure.why} if failure.why else {})

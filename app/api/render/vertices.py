@@ -1,15 +1,29 @@
-"""One vertex as Flink shows it: its subtasks, each on its slot, and what is measured of them."""
+"""One vertex as Flink shows it: its subtasks, each on its slot, and what is measured of them. Some of it only Flink's
+web page requests.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final, Literal
+
 from app.api.render.execution import VertexExecution, region_progress
 from app.api.render.jobs import NOT_MEASURED, io_metrics
+from app.api.render.metrics import vertex_metrics
+from app.api.schema import flink_pages
 from app.api.schema import jobs as schema
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.worker.views import JobView
 
 _SUMMED = [name for name in NOT_MEASURED.model_dump(by_alias=True) if not name.endswith("-complete")]
+_WATERMARK: Final = "currentInputWatermark"
+_DIVIDED: Final = frozenset({"numTasksObserved", "pendingRecords", "stateBytes", "stateRows"})
+"""Of the whole vertex: a subtask has its share."""
+
+_LOW, _HIGH = 0.1, 0.5
+"""Flink's limits of back pressure."""
 
 
 def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> schema.VertexDetails:
@@ -96,4 +110,109 @@ def _aggregate(values: list[int]) -> schema.Aggregate:
     each = whole // len(values)
     return schema.Aggregate(
         min=min(values), max=max(values), avg=each, sum=whole, median=each, p25=each, p75=each, p95=each
+    )
+
+
+def subtask_metrics(view: JobView, execution: VertexExecution, now_ms: int) -> dict[str, str]:
+    """Flink's ``<subtask>.<name>``. Spark counts a stage as a whole: each subtask has an equal share."""
+    found: dict[str, str] = {}
+    for name, values in vertex_metrics(view, execution.vertex, now_ms).items():
+        value = values.avg
+        if name.rpartition(".")[2] in _DIVIDED:
+            value /= max(1, execution.tasks)
+        found |= {f"{index}.{name}": str(value) for index in range(execution.tasks)}
+    return found
+
+
+def watermarks(view: JobView, execution: VertexExecution, now_ms: int) -> list[schema.Metric]:
+    """A query has one watermark, which holds for all subtasks."""
+    known = vertex_metrics(view, execution.vertex, now_ms).get(_WATERMARK)
+    if known is None:
+        return []
+    value = str(int(known.avg))
+    return [schema.Metric(id=f"{index}.{_WATERMARK}", value=value) for index in range(execution.tasks)]
+
+
+def vertex_times(view: JobView, execution: VertexExecution, now_ms: int) -> flink_pages.VertexTimes:
+    details = vertex_details(view, execution, now_ms)
+    return flink_pages.VertexTimes(
+        id=details.id,
+        name=details.name,
+        now=now_ms,
+        subtasks=[
+            flink_pages.SubtaskTimes(
+                subtask=one.subtask,
+                endpoint=one.endpoint,
+                duration=one.duration,
+                timestamps={one.status: max(0, one.start_time)},
+            )
+            for one in details.subtasks
+        ],
+    )
+
+
+def task_managers_of_vertex(
+    view: JobView, execution: VertexExecution, now_ms: int
+) -> flink_pages.TaskManagersOfVertex:
+    details = vertex_details(view, execution, now_ms)
+    by_manager = groupby(sorted(details.subtasks, key=_manager), key=_manager)
+    return flink_pages.TaskManagersOfVertex(
+        id=details.id,
+        name=details.name,
+        now=now_ms,
+        taskmanagers=[_of_manager(details, name, list(own)) for name, own in by_manager],
+    )
+
+
+def _manager(subtask: schema.Subtask) -> str:
+    return subtask.taskmanager_id
+
+
+def _of_manager(
+    details: schema.VertexDetails, name: str, own: Sequence[schema.Subtask]
+) -> flink_pages.TaskManagerOfVertex:
+    first = own[0]
+    totals = {
+        field: type(value)(sum(getattr(one.metrics, field) for one in own))
+        for field, value in first.metrics
+        if not isinstance(value, bool)
+    }
+    statuses = [one.status for one in own]
+    return flink_pages.TaskManagerOfVertex(
+        endpoint=first.endpoint,
+        taskmanager_id=name,
+        status=first.status,
+        start_time=first.start_time,
+        end_time=first.end_time,
+        duration=first.duration,
+        metrics=first.metrics.model_copy(update=totals),
+        status_counts={str(status): statuses.count(status) for status in dict.fromkeys(statuses)},
+    )
+
+
+def back_pressure(view: JobView, execution: VertexExecution, now_ms: int) -> flink_pages.BackPressure:
+    metrics = vertex_metrics(view, execution.vertex, now_ms)
+    if "busyTimeMsPerSecond" not in metrics:
+        return flink_pages.BackPressure(
+            status="deprecated", backpressure_level=None, end_timestamp=now_ms, subtasks=[]
+        )
+    held, idle, busy = (
+        min(1.0, metrics[f"{name}TimeMsPerSecond"].avg / 1000) for name in ("backPressured", "idle", "busy")
+    )
+    level: Literal["ok", "low", "high"] = "ok" if held <= _LOW else "low" if held <= _HIGH else "high"
+    return flink_pages.BackPressure(
+        status="ok",
+        backpressure_level=level,
+        end_timestamp=now_ms,
+        subtasks=[
+            flink_pages.SubtaskBackPressure(
+                subtask=index,
+                attempt_number=max(0, view.state.attempt - 1),
+                backpressure_level=level,
+                ratio=held,
+                idle_ratio=idle,
+                busy_ratio=busy,
+            )
+            for index in range(execution.tasks)
+        ],
     )

@@ -6,7 +6,8 @@ server) is answered empty, as in Flink without such data.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import platform
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query
 from pydantic.json_schema import SkipJsonSchema
@@ -16,8 +17,8 @@ from app.api.answers import json_response
 from app.api.dependencies import Job, JobNow, Now, Plane, job_of_path
 from app.api.openapi import answered
 from app.api.parameters import WholeNumber, names
-from app.api.render import flink_pages as render
-from app.api.render.metrics import metric_list
+from app.api.render import vertices as render
+from app.api.render.metrics import metric_list, task_manager_metrics
 from app.api.routers.cluster import Manager, manager_of_path
 from app.api.routers.jobs import Vertex
 from app.api.routers.metrics import Get
@@ -28,6 +29,10 @@ from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 
 router = APIRouter(tags=["flink"], route_class=Operation)
 
+_ENVIRONMENT: Final = schema.Environment(
+    jvm=schema.JvmInfo(version=f"Python {platform.python_version()}", arch=platform.machine(), options=[]),
+    classpath=[],
+)
 _VERTEX = "/jobs/{jobid}/vertices/{vertexid}"
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -116,13 +121,13 @@ async def get_flame_graph(
 @router.get("/jobs/{jobid}/jobmanager/environment")
 async def get_environment_of_job(job: Job) -> schema.Environment:
     """The environment of a job's server"""
-    return render.ENVIRONMENT
+    return _ENVIRONMENT
 
 
 @router.get("/jobmanager/environment")
 async def get_environment() -> schema.Environment:
     """The environment of the server"""
-    return render.ENVIRONMENT
+    return _ENVIRONMENT
 
 
 @router.get("/taskmanagers/{taskmanagerid}/metrics")
@@ -133,7 +138,7 @@ async def get_metrics_of_task_manager(
 
     Sums over its executors, for the jobs of this server.
     """
-    values = render.task_manager_metrics(manager, plane.task_managers(), plane.jobs(), now_ms)
+    values = task_manager_metrics(manager, plane.task_managers(), plane.jobs(), now_ms)
     return metric_list(values, names(get))
 
 

@@ -1,4 +1,4 @@
-"""Reading one job or all of them, and forgetting one."""
+"""Reading one job or all of them; cancelling, stopping and forgetting one."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse, json_response, model_bytes
-from app.api.dependencies import Job, JobNow, Now, Plane, status_of
+from app.api.dependencies import Job, JobNow, Now, Plane, Principal, status_of
 from app.api.errors import not_found
-from app.api.openapi import answered, refusals
-from app.api.parameters import Boolean, JobId, VertexId, WholeNumber
+from app.api.openapi import answered, refusals, request_body
+from app.api.parameters import Boolean, JobId, TriggerId, VertexId, WholeNumber, expected
 from app.api.record_cache import Rendered
 from app.api.render import jobs as render
 from app.api.render.decisions import decisions
-from app.api.render.exceptions import exception_history
 from app.api.render.execution import VertexExecution, vertex_executions
 from app.api.render.vertices import vertex_details
+from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema import jobs as schema
+from app.api.schema import runs
 from app.api.schema.base import Empty
-from app.api.schema.decisions import Decision
 from app.model.graphdoc import to_document
 from app.model.masking import masked_document
 from app.worker.ownership.unreadable import UnreadableJob
@@ -110,7 +111,7 @@ async def get_job_exceptions(
     ] = None,
 ) -> schema.JobExceptions:
     """The failures of a job, newest first"""
-    return exception_history(job.state, max_exceptions)
+    return render.exception_history(job.state, max_exceptions)
 
 
 @router.get("/{jobid}/execution-result")
@@ -123,7 +124,7 @@ async def get_execution_result(job: Job) -> schema.ExecutionResult:
 async def get_decisions(
     job: Job,
     detail: Annotated[Boolean, Query(description="With the subpartitions of each task.")] = False,
-) -> list[Decision]:
+) -> list[runs.Decision]:
     """The parallelism decisions of a batch job, newest first
 
     The latest five of each vertex are kept. The list of a streaming job is empty: see its rescales.
@@ -146,3 +147,78 @@ Vertex = Annotated[VertexExecution, Depends(_vertex)]
 async def get_vertex(job: Job, vertex: Vertex, now_ms: JobNow) -> schema.VertexDetails:
     """A vertex with its subtasks"""
     return vertex_details(job, vertex, now_ms)
+
+
+def _cancel(value: str | None) -> str:
+    # Flink takes a missing one for cancel. Its clients always send it, and a request that forgets what it wants should
+    # not end a job.
+    if value != "cancel":
+        raise expected("cancel (to stop a job, POST to /stop)")
+    return "cancel"
+
+
+Mode = Annotated[
+    str,
+    BeforeValidator(_cancel),
+    WithJsonSchema({"enum": ["cancel"]}),
+    Query(description="cancel is the only mode."),
+]
+
+
+@router.patch("/{jobid}", status_code=202, responses=refusals({409: "The job has ended: it is FINISHED."}))
+async def cancel_job(jobid: JobId, plane: Plane, principal: Principal, mode: Mode) -> Empty:
+    """Cancel a job at once"""
+    await plane.cancel(jobid, requested_by=principal)
+    return Empty()
+
+
+async def _stop_body(request: Request) -> runs.StopBody:
+    what = '{} or {"triggerId": "<32 hexadecimal digits>"}'
+    return await read_model(request, runs.StopBody, what=what, empty_ok=True)
+
+
+@router.post(
+    "/{jobid}/stop",
+    status_code=202,
+    responses=refusals({409: "The job is RESTARTING: it can be stopped while it is RUNNING."}),
+    openapi_extra=request_body(
+        "May be empty.",
+        {"application/json": runs.StopBody.model_json_schema()},
+        required=False,
+    ),
+)
+async def stop_job(
+    jobid: JobId, plane: Plane, principal: Principal, body: Annotated[runs.StopBody, Depends(_stop_body)]
+) -> runs.StopAccepted:
+    """Stop a job after its current micro-batch, with a complete checkpoint"""
+    trigger_id = await plane.stop(jobid, trigger_id=body.trigger_id, requested_by=principal)
+    return runs.StopAccepted(request_id=trigger_id)
+
+
+async def _savepoint_body(request: Request) -> runs.SavepointBody:
+    return await read_model(request, runs.SavepointBody, what='{"cancel-job": false}', empty_ok=True)
+
+
+@router.post(
+    "/{jobid}/savepoints",
+    status_code=202,
+    responses=refusals({409: "The job has no savepoint now: it is RESTARTING, and no attempt runs."}),
+    openapi_extra=request_body(
+        "May be empty.", {"application/json": runs.SavepointBody.model_json_schema()}, required=False
+    ),
+)
+async def make_savepoint(
+    jobid: JobId, plane: Plane, body: Annotated[runs.SavepointBody, Depends(_savepoint_body)]
+) -> runs.StopAccepted:
+    """The checkpoint of a running job
+
+    Each committed micro-batch is a complete checkpoint, so nothing has to be done. The job continues to write there:
+    copy the checkpoint when the job is stopped.
+    """
+    return runs.StopAccepted(request_id=plane.savepoint(jobid))
+
+
+@router.get("/{jobid}/savepoints/{triggerid}")
+async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> runs.StopStatus:
+    """The progress of a stop, or the path of a savepoint"""
+    return render.render_stop(plane.stop_operation(jobid, triggerid))

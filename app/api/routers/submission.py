@@ -1,4 +1,6 @@
-"""POST /jobs: a job graph or a program as JSON or YAML, alone or in a form with the files that it lists."""
+"""A job graph or a program as JSON or YAML, alone or in a form with the files that it lists: POST /jobs, and PUT of a
+job's graph, which makes a new version of the job, with the outcomes of its versions.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import json_response
-from app.api.dependencies import Plane, Principal
+from app.api.dependencies import Job, Plane, Principal
 from app.api.errors import ApiError, bad_request
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 from app.api.openapi import answered, request_body
-from app.api.parameters import Boolean
-from app.api.requests import (
-    body_chunks,
-    decoded,
-    header,
-    read_body,
-    too_large,
-    while_connected,
-)
+from app.api.parameters import Boolean, JobId
+from app.api.requests import body_chunks, decoded, header, read_body, too_large, while_connected
 from app.api.routes import Operation
+from app.api.schema import runs as schema
 from app.api.schema.graph import GRAPH_EXAMPLE, GRAPH_SCHEMA, PROGRAM_SCHEMA
 from app.api.schema.jobs import Submitted
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
@@ -37,6 +33,7 @@ from app.model.jobgraph import JobGraph
 from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
+from app.scheduler.adaptive.version_state import VersionNote
 
 _MAX_FILES = 100
 _JSON = frozenset({"application/json", "text/json"})
@@ -44,12 +41,12 @@ _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/
 _FORM = "multipart/form-data"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
 _FORM_HINT = "a part `graph`, and a part `files` for each file that the graph lists under artifacts"
-NOT_SUPPORTED = (
+_NOT_SUPPORTED = (
     "The Content-Type 'text/html' is not supported: send application/json, application/yaml or "
     "multipart/form-data."
 )
 _FILE = {"type": "string", "format": "binary"}
-BODY = request_body(
+_BODY = request_body(
     "The job graph, or the program.",
     {
         "application/json": {"anyOf": [GRAPH_SCHEMA, PROGRAM_SCHEMA], "examples": [GRAPH_EXAMPLE]},
@@ -76,7 +73,7 @@ class _Form:
 
 class _InMemory(MultiPartParser):
     """Starlette's, which would put files into the directory for temporary files; that may be full, and what there is
-    room for in memory is counted (`app.api.held_bytes`)."""
+    room for in memory is counted (`app.api.requests`)."""
 
     spool_max_size = FORM_LIMIT_BYTES
 
@@ -167,9 +164,9 @@ async def _take(form: _Form, name: str, part: UploadFile | str) -> None:
         form.errors.append(f"The part {shown(name)} is not known: {_FORM_HINT} is expected.")
 
 
-Sent = Annotated[tuple[JobGraph | ProgramDocument, dict[str, bytes]], Depends(_sent)]
+_Sent = Annotated[tuple[JobGraph | ProgramDocument, dict[str, bytes]], Depends(_sent)]
 """A graph or a program, and the files that go with it."""
-DryRun = Annotated[
+_DryRun = Annotated[
     Boolean,
     Query(
         alias="dryRun",
@@ -189,18 +186,18 @@ DryRun = Annotated[
             400: "vertices[1].inputs[0]: 'number' is not a vertex of the graph.",
             409: "The checkpoint /data/counts of store is that of job counts, which is RUNNING: end that job "
             "first.",
-            415: NOT_SUPPORTED,
+            415: _NOT_SUPPORTED,
         },
     ),
-    openapi_extra=BODY,
+    openapi_extra=_BODY,
 )
 async def submit_job(
     request: Request,
     response: Response,
     plane: Plane,
     principal: Principal,
-    sent: Sent,
-    dry_run: DryRun = False,
+    sent: _Sent,
+    dry_run: _DryRun = False,
 ) -> Response | Submitted:
     """Submit a job
 
@@ -218,3 +215,68 @@ async def submit_job(
     job_id = await plane.submit(graph, files, requested_by=principal)
     response.headers["Location"] = url = f"/jobs/{job_id}"
     return Submitted(jobid=job_id, job_url=url)
+
+
+@router.put(
+    "/jobs/{jobid}/graph",
+    status_code=202,
+    response_model=schema.Replaced,
+    responses=answered(
+        200,
+        schema={"type": "object"},
+        refused={
+            400: "The query of 'store' reads 'orders' now, and its checkpoint is of 'numbers': the sources of a "
+            "checkpoint cannot be changed, nor their order.",
+            409: "counts.py, line 12: the query of store does not go with the state in /data/counts: the key of "
+            "'counts' has field 1, k, as string now, and had it as bigint.",
+            415: _NOT_SUPPORTED,
+        },
+    ),
+    openapi_extra=_BODY,
+)
+async def replace_job(
+    request: Request,
+    response: Response,
+    jobid: JobId,
+    plane: Plane,
+    principal: Principal,
+    sent: _Sent,
+    dry_run: _DryRun = False,
+) -> Response | schema.Replaced:
+    """Replace a running job by a new version of it
+
+    The new version, a graph or a program as in POST /jobs, is planned and compared with the checkpoints of the job
+    before anything is stopped. Then the version in force stops at a batch boundary, and the new version continues from
+    its checkpoints, with the job's id, name and history. If it commits no batch, the previous version comes back.
+    `GET /jobs/:jobid/versions` has the outcome. With dryRun=true nothing changes, and the answer (200) is
+    the document with all defaults if it would be accepted.
+    """
+    submitted, files = sent
+    graph = await while_connected(request, plane.replacing.planned(jobid, submitted, files))
+    if dry_run:
+        return json_response(masked_document(to_document(graph)))
+    number = await plane.replacing.replace(jobid, graph, files, requested_by=principal)
+    url = f"/jobs/{jobid}/versions"
+    response.headers["Location"] = url
+    return schema.Replaced(version=number, versions_url=url)
+
+
+@router.get("/jobs/{jobid}/versions")
+async def get_job_versions(job: Job) -> schema.JobVersions:
+    """The versions of a job, newest first"""
+    own = job.state.versions
+    notes = own.notes or (
+        VersionNote(own.current, job.submitted_ms, "IN_FORCE", job.submitted_by, job.submitted_ms),
+    )
+    versions = [
+        schema.Version(
+            version=note.number,
+            outcome=note.outcome,
+            since=note.since_ms,
+            requested_by=note.requested_by,
+            requested=note.requested_ms or note.since_ms,
+            why=note.why or None,
+        )
+        for note in reversed(notes)
+    ]
+    return schema.JobVersions(current=own.current, versions=versions)

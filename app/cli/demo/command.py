@@ -17,7 +17,7 @@ import typer
 import app
 from app.cli import rescales
 from app.cli.client import Client
-from app.cli.demo import answer
+from app.cli.demo import data
 from app.cli.demo.data import Flights, Replay, write_daily_files
 from app.cli.demo.display import Display, LiveDisplay, PlainDisplay
 from app.cli.demo.scenario import Scenario
@@ -167,9 +167,9 @@ def submit_flights(client: Client, folder: Path, flights: Flights) -> str:
 
 def verdict(flights: Flights, sink: Path) -> dict[str, Any]:
     """Whether the sink holds exactly the right answer, and what differs."""
-    expected = answer.expected_rows(flights)
-    found = answer.found_rows(sink)
-    wrong = answer.differences(expected, found)
+    expected = data.expected_rows(flights)
+    found = data.found_rows(sink)
+    wrong = data.differences(expected, found)
     return {
         "exact": not wrong,
         "flights": flights.rows,

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.output import format_number
-from app.cli.snapshot import Look
-from app.cli.watch import plain_line, render
+from app.cli.watch import Look, plain_line, render
 
 LINE_INTERVAL_S = 5.0
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.client import Client
-from app.cli.demo.answer import rows_in_sink
+from app.cli.demo.data import rows_in_sink
 from app.cli.demo.display import Display
 from app.cli.errors import CliError, Refused
 from app.cli.jobs import ended_as, wait_until_ended, wait_until_stopped
 from app.cli.require import Wanted, declare, newest_rescale
 from app.cli.rescales import sentence_of
-from app.cli.snapshot import Look, look
+from app.cli.watch import Look, look
 
 TICK_S = 0.5
 STEP_TIMEOUT_S = 90.0

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from app.autoscaler.decide import decide, limits_of
 from app.autoscaler.policy import Policy, Range
-from app.autoscaler.profile import Point
-from app.autoscaler.seen import Action, Load, Memory, Recommendation, Snapshot, Vertex
+from app.autoscaler.seen import Action, Load, Memory, Point, Recommendation, Snapshot, Vertex
 from app.model.requirements import Bounds
 from app.model.scaling_policy import NO_LIMITS, FloorCeiling
 from tests.unit.autoscaler.jobs import NOW_MS, snapshot

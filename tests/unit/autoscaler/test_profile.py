@@ -6,8 +6,7 @@ import pytest
 
 from app.autoscaler.decide import decide
 from app.autoscaler.policy import Policy
-from app.autoscaler.profile import KEPT_MS, Point, learned, own_ms
-from app.autoscaler.seen import Memory
+from app.autoscaler.seen import KEPT_MS, Memory, Point, learned, own_ms
 from tests.unit.autoscaler.jobs import NOW_MS, snapshot, vertex
 
 

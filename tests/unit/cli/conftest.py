@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from app.api.mark import API_VERSION, MARK
-from app.cli import main, streams
+from app.cli import events, main
 from app.model.ids import vertex_id
 
 JOB_ID = "0123456789abcdef0123456789abcdef"
@@ -95,7 +95,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     server.url = f"http://127.0.0.1:{http.server_port}"
     monkeypatch.setenv("SLOTWISE_SERVER", server.url)
     monkeypatch.delenv("SLOTWISE_TOKEN", raising=False)
-    monkeypatch.setattr(streams, "POLL_S", 0.01)
+    monkeypatch.setattr(events, "POLL_S", 0.01)
     with_jobs(server)
     try:
         yield server

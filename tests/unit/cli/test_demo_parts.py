@@ -15,8 +15,8 @@ import pytest
 
 import app
 from app.cli import submit
-from app.cli.demo import answer, command, data
-from app.cli.demo.answer import Row, differences, found_rows, rows_in_sink
+from app.cli.demo import command, data
+from app.cli.demo.data import Row, differences, found_rows, rows_in_sink
 from app.cli.demo.scenario import QUIET_LOOKS, STALLED_LOOKS, EndOfRows
 from app.cli.errors import CliError, UsageError
 
@@ -98,9 +98,9 @@ def test_the_sink_is_counted_and_read(tmp_path: Path) -> None:
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE other (x)")
         assert rows_in_sink(database) == 0
-        connection.execute(f"CREATE TABLE {answer.TABLE} ({', '.join(answer.COLUMNS)})")
+        connection.execute(f"CREATE TABLE {data.TABLE} ({', '.join(data.COLUMNS)})")
         connection.execute(
-            f"INSERT INTO {answer.TABLE} VALUES ({', '.join('?' * len(answer.COLUMNS))})",
+            f"INSERT INTO {data.TABLE} VALUES ({', '.join('?' * len(data.COLUMNS))})",
             row("UA EWR IAH", 7),
         )
         connection.commit()

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.cli.cluster_checks import PERMISSIONS, kubernetes_checks
 from app.cli.doctor import Check, run_checks
-from app.cli.kubernetes_checks import PERMISSIONS, kubernetes_checks
 from app.cluster.kubernetes.api import KubernetesApi
 from app.settings import Settings, load_settings
 from tests.kubernetes.replay import NAMESPACE, PODS, REVIEWS, ReplayApi

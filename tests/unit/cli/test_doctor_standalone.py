@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from app.cli.cluster_checks import is_here, standalone_checks
 from app.cli.doctor import Check, run_checks
-from app.cli.standalone_checks import is_here, standalone_checks
 from app.settings import Settings, load_settings
 from tests.unit.cluster.test_roster import page, worker
 

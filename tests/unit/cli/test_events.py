@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.cli import streams
+from app.cli import events
 from app.cli.client import lines_of
-from app.cli.events import line_of
-from app.cli.streams import parsed
+from app.cli.events import line_of, parsed
 
 Run = Callable[..., Any]
 JOB_ID = "0123456789abcdef0123456789abcdef"
@@ -63,7 +62,7 @@ def test_lines_of_all_jobs_name_the_job() -> None:
 def test_one_who_follows_comes_again_behind_the_last_event(
     fake: Any, slotwise: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "COME_AGAIN_S", 0.0)
+    monkeypatch.setattr(events, "COME_AGAIN_S", 0.0)
     closing = b'event: closing\ndata: {"type": "closing", "message": "The server is stopping."}\n\n'
     fake.on(
         "GET",

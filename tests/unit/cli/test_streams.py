@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.cli import streams
+from app.cli import events
 from app.cli.client import Client
+from app.cli.events import JobChanges
 from app.cli.jobs import wait_until_ended
-from app.cli.streams import JobChanges
 from tests.unit.cli.conftest import JOB_ID
 
 Run = Callable[..., Any]
@@ -27,9 +27,9 @@ FOR_EVER_S = 3600.0
 @pytest.fixture
 def only_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not go by events waits for an hour."""
-    monkeypatch.setattr(streams, "POLL_S", FOR_EVER_S)
-    monkeypatch.setattr(streams, "LOOK_S", FOR_EVER_S)
-    monkeypatch.setattr(streams, "COME_AGAIN_S", 0.01)
+    monkeypatch.setattr(events, "POLL_S", FOR_EVER_S)
+    monkeypatch.setattr(events, "LOOK_S", FOR_EVER_S)
+    monkeypatch.setattr(events, "COME_AGAIN_S", 0.01)
 
 
 class Job:
@@ -112,7 +112,7 @@ def test_without_a_stream_the_job_is_looked_at_from_time_to_time(fake: Any, answ
 def test_what_is_no_event_is_seen_at_the_next_look(
     fake: Any, only_events: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_S", 0.05)
+    monkeypatch.setattr(events, "LOOK_S", 0.05)
     job = Job(fake)
     fake.on("GET", EVENTS, job.stream(2, "FINISHED", 1))
     assert ended() == "FINISHED"
@@ -149,9 +149,9 @@ def test_between_two_looks_is_a_rest_however_many_events_come(
     fake: Any, only_events: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rests: list[float] = []
-    monkeypatch.setattr(streams, "time", SimpleNamespace(sleep=rests.append, monotonic=lambda: 5.0))
+    monkeypatch.setattr(events, "time", SimpleNamespace(sleep=rests.append, monotonic=lambda: 5.0))
     job = Job(fake)
     fake.on("GET", EVENTS, job.stream(2, EVENT, 1, "FINISHED", EVENT))
     assert ended() == "FINISHED"
     # That of the last event counts only if the stream is still there.
-    assert rests[:2] == [0.0, pytest.approx(streams.REST_S)]
+    assert rests[:2] == [0.0, pytest.approx(events.REST_S)]

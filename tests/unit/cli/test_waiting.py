@@ -75,7 +75,7 @@ def test_a_job_that_is_finished_at_once_is_no_problem(slotwise: Run, fake: Any, 
 def test_after_the_timeout_the_last_failure_is_told(
     slotwise: Run, fake: Any, graph: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
-    monkeypatch.setattr("app.cli.streams.POLL_S", 0.5)
+    monkeypatch.setattr("app.cli.events.POLL_S", 0.5)
     fake.on("GET", f"/jobs/{JOB_ID}", seen("CREATED", attempt=2, failed=True))
     outcome = slotwise("submit", "--wait", "--timeout", "1", graph, *(["--json"] if as_json else []))
     assert outcome.status == 4

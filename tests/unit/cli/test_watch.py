@@ -13,7 +13,7 @@ from rich.console import Console
 from app.cli import watch as watch_module
 from app.cli.client import Client
 from app.cli.errors import NoServer, Refused
-from app.cli.snapshot import look
+from app.cli.watch import look
 from app.model.ids import vertex_id
 
 Run = Callable[..., Any]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.cluster.ports import ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog
-from app.cluster.standalone.executor_logs import ExecutorLogPages
+from app.cluster.standalone.cluster import ExecutorLogPages
 from app.cluster.standalone.roster import application_name, read_roster
 from tests.unit.cluster.test_roster import JOB, page, worker
 

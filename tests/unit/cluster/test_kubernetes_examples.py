@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from app.api.app import SlotwiseApi
-from app.cli.kubernetes_checks import PERMISSIONS
+from app.cli.cluster_checks import PERMISSIONS
 from app.settings import ENV_PREFIX, Settings, load_settings
 from tests.kubernetes.rules import pod_faults
 

@@ -13,11 +13,10 @@ import httpx
 import pytest
 
 from app.cluster import runtimes as module
-from app.cluster.builds import Builds
 from app.cluster.driveruser import DriverUser
 from app.cluster.environments import EnvironmentRefused, Pythons
 from app.cluster.java import Java
-from app.cluster.runtimes import OWN, Runtimes, told_by, with_pyspark
+from app.cluster.runtimes import OWN, Builds, Runtimes, told_by, with_pyspark
 from app.cluster.standalone.cluster import StandaloneCluster
 from app.model.environment import EnvironmentSpec, Runtime
 from app.settings import SettingsError, load_settings

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import app.cluster.standstill as standstill_module
-from app.cluster.standstill import standstill
+import app.cluster.processes as standstill_module
+from app.cluster.processes import standstill
 
 AFTER_S = 0.2
 BUSY = "while True: pass"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.api.render.vertex_metrics import vertex_metrics
+from app.api.render.metrics import vertex_metrics
 from app.model.protocol import VertexBatch
 from app.model.status import JobStatus
 from app.worker.job.load_figures import trend_of

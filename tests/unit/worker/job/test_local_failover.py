@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.api.render.exceptions import exception_history
+from app.api.render.jobs import exception_history
 from app.model.graphdoc import parse_document, to_document
 from tests.unit.worker.fakes import Rig, graph, rig_on
 

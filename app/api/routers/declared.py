@@ -1,4 +1,6 @@
-"""GET, PUT and DELETE of a job's scaling policy (floor and ceiling of its vertices), and its history."""
+"""What is declared for a job beside its bounds: its scaling policy (floor and ceiling of its vertices) with the history
+of it, and its share of the slots (weight, priority and cap).
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from app.api.errors import bad_request
 from app.api.openapi import answered, request_body
 from app.api.parameters import PAGE, After, DryRun, Limit
 from app.api.render import explanation as render
-from app.api.requests import by_vertex, kind_of, not_known, read_json_object
+from app.api.requests import by_vertex, kind_of, not_known, read_json_object, read_model
 from app.api.routes import Operation
 from app.api.schema import rescales as schema
 from app.api.schema.base import Empty
-from app.api.schema.declared import PolicyVersion, ScalingPolicy
+from app.api.schema.declared import PolicyVersion, ScalingPolicy, SlotShare
 from app.model.graphdoc import MAX_VERTICES
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.scaling_policy import NO_LIMITS, FloorCeiling
 from app.model.sentences import shown
-from app.worker.requests.declared import ScalingPolicyUpdate
+from app.worker.requests.declared import ScalingPolicyUpdate, SlotShareUpdate
 
 _ALL, _VERTICES = "allVertices", "vertices"
 _LIMITS = ("floor", "ceiling")
@@ -31,6 +33,8 @@ _FORM = '{"allVertices": {"floor": 1, "ceiling": 8}, "vertices": {"<vertex id or
 _PATH = "/jobs/{jobid}/scaling-policy"
 _ENDED = "The job has ended: it is FINISHED."
 _STALE = 'The scaling policy is at version 3, not at "2" as If-Match demands.'
+
+_SHARE_PATH = "/jobs/{jobid}/slot-share"
 
 router = APIRouter(tags=["requirements"], route_class=Operation)
 
@@ -191,3 +195,57 @@ def _limit(place: str, name: str, value: Any, errors: list[str]) -> int | None:
         f"{kind_of(value)}."
     )
     return None
+
+
+@router.get(
+    _SHARE_PATH,
+    responses=answered(headers={"ETag": "The version of the slot share, for If-Match."}),
+)
+async def get_slot_share(job: Job, response: Response) -> SlotShare:
+    """The weight, priority and cap of a job among the others
+
+    The numbers that were declared last, or those of the graph. The explanation has their effect.
+    """
+    share = job.state.share
+    response.headers["ETag"] = etag(share.version)
+    return SlotShare(weight=share.weight, priority=share.priority, cap=share.cap)
+
+
+_DeclaredShare = Annotated[Declaration, declaration(lambda state: state.share.version, "The slot share is")]
+
+
+async def _share(request: Request) -> SlotShare:
+    return await read_model(request, SlotShare, what='{"weight": 1, "priority": 0, "cap": null}')
+
+
+@router.put(
+    _SHARE_PATH,
+    responses=answered(
+        headers={"ETag": "The version now in force."},
+        refused={
+            400: "The field weight should be a whole number between 1 and 1000, found '0'.",
+            409: "The cap of 1 slot(s) is below the 2 that the lower bounds need, so the job could not run: lower "
+            "the bounds first, or set the cap to at least 2.",
+            412: 'The slot share is at version 3, not at "x" as If-Match demands.',
+        },
+    ),
+    openapi_extra=request_body(
+        "All three fields. The content type does not matter: the body is read as JSON, strictly.",
+        {"application/json": SlotShare.model_json_schema()},
+    ),
+)
+async def put_slot_share(
+    response: Response,
+    job: Job,
+    plane: Plane,
+    declared: _DeclaredShare,
+    share: Annotated[SlotShare, Depends(_share)],
+) -> Empty:
+    """Declare the weight, priority and cap of a job among the others
+
+    The numbers are durable when they are answered, and the slots are distributed again at once. Numbers equal to those
+    in force change nothing.
+    """
+    update = SlotShareUpdate(share.weight, share.priority, share.cap, **declared)
+    response.headers["ETag"] = etag(await plane.update_slot_share(job.state.job_id, update))
+    return Empty()
