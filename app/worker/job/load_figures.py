@@ -165,10 +165,11 @@ class QueryTrend:
 
     @property
     def backlog_ms(self) -> int | None:
-        """The time in which the waiting rows have arrived at the sources; None if it is not known."""
+        """The time in which the waiting rows have arrived at the sources; None if it is not known: so far, or because
+        none arrive now."""
         if self.backlog_rows == 0:
             return 0
-        arrival = self.arrival_per_second or self.rows_per_second
+        arrival = self.arrival_per_second
         return round(1000 * self.backlog_rows / arrival) if self.backlog_rows and arrival else None
 
 
@@ -200,7 +201,7 @@ def trend_of(query: QueryLoad, now_ms: int) -> QueryTrend:
 def _growth(spans: Sequence[Span]) -> float | None:
     """By how many rows per second the backlog grows: the slope of the straight line that fits it best."""
     points = [(span.end_ms, span.backlog_rows) for span in spans if span.backlog_rows is not None]
-    if len(points) < 3 or points[-1][0] - points[0][0] < LEAST_TREND_MS:
+    if len(points) < 2 or points[-1][0] - points[0][0] < LEAST_TREND_MS:
         return None
     times_ms, rows = zip(*points, strict=True)
     return 1000 * linear_regression(times_ms, rows).slope

@@ -269,3 +269,23 @@ def test_a_backlog_that_is_not_known_has_no_trend() -> None:
     (query,) = told.load.queries.values()
     trend = trend_of(query, at_ms(60))
     assert (trend.growth_per_second, trend.arrival_per_second, trend.backlog_ms) == (None, None, None)
+
+
+@pytest.mark.parametrize("takes_s", [0.5, 40])
+def test_a_backlog_has_a_time_once_it_is_known_what_arrives(takes_s: float) -> None:
+    """100 rows arrive each second, 10 are processed, and 50,000 waited before that."""
+    told, second, waits = Reporting(), 0.0, []
+    for _ in range(max(2, round(12 / takes_s))):
+        second += takes_s
+        told.batch(second - takes_s, second, round(10 * takes_s), backlog=round(50_000 + 90 * second))
+        (query,) = told.load.queries.values()
+        waits.append(trend_of(query, at_ms(second)).backlog_ms)
+    assert waits[0] is None
+    assert waits[-1] == pytest.approx(10 * (50_000 + 90 * second), rel=0.05)
+
+
+def test_a_backlog_has_no_time_while_nothing_arrives() -> None:
+    told = Reporting().steady(20, rows=40)
+    (query,) = told.load.queries.values()
+    trend = replace(trend_of(query, at_ms(20)), backlog_rows=5_000, growth_per_second=-50.0)
+    assert (trend.arrival_per_second, trend.backlog_ms) == (0.0, None)
