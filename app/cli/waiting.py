@@ -24,7 +24,7 @@ EXIT_TIMEOUT = 4
 _SHOWN_EVERY_S = 1.0
 """Sentences of an explanation have times that run."""
 CLUSTER_LOOK_S = 10.0
-_DIGITS = re.compile(r"[0-9.]+")
+_DIGITS = re.compile(r"[0-9.]+( (ms|s|min|h|days)\b)?")
 
 
 class TimeIsOver(CliError):
@@ -65,7 +65,7 @@ def not_under_way(details: Json, timeout_s: float) -> TimeIsOver:
 
 
 class Waiting:
-    """Sentences count as told if they differ from one that was told in numbers only: their times run."""
+    """Sentences count as told if they differ from one that was told only in numbers with their units: times run."""
 
     def __init__(self, began_s: float, tell: Callable[[str], None] | None = None) -> None:
         self._began_s = began_s

@@ -1,4 +1,4 @@
-"""Formatting of users' values in error messages."""
+"""Users' values and durations in sentences."""
 
 from __future__ import annotations
 
@@ -35,3 +35,19 @@ def ended(text: str) -> str:
     """Foreign text that another sentence follows."""
     text = text.rstrip()
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def duration_in_words(duration_ms: int) -> str:
+    """`850 ms`, `4.2 s`, `95 s`, `12 min`, `3.5 h`, `3 days`. What is over by then takes `0 ms`."""
+    duration_ms = max(0, duration_ms)
+    if duration_ms < 1_000:
+        return f"{duration_ms} ms"
+    if duration_ms < 10_000:
+        return f"{duration_ms / 1000:.1f} s"
+    if duration_ms < 120_000:
+        return f"{duration_ms / 1000:.0f} s"
+    if duration_ms < 7_200_000:
+        return f"{duration_ms / 60_000:.0f} min"
+    if duration_ms < 172_800_000:
+        return f"{round(duration_ms / 3_600_000, 1):g} h"
+    return f"{round(duration_ms / 86_400_000, 1):g} days"

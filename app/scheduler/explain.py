@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.scaling_policy import differences
-from app.model.sentences import ended
+from app.model.sentences import duration_in_words, ended
 from app.scheduler.adaptive import budget, local_failover, pending, repartition, restart_strategy
 from app.scheduler.adaptive.attainable import plan_holds
 from app.scheduler.adaptive.draft import timer_at
@@ -28,7 +28,7 @@ from app.scheduler.adaptive.state import (
 )
 from app.scheduler.adaptive.transition_manager import TIMERS
 from app.scheduler.adaptive.trial import is_over
-from app.scheduler.adaptive.words import change_in_words, in_words, seconds
+from app.scheduler.adaptive.words import change_in_words, in_words
 from app.scheduler.batch.explain import batch_sentences, batch_violations
 from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.slots import Demand
@@ -53,8 +53,10 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     sentences.extend(_state_partitions(state))
     if state.idle_since_ms:
         since = min(since for _, since in state.idle_since_ms)
-        left_ms = max(0, since + state.options.slot_idle_timeout_ms - now_ms)
-        sentences.append(f"{len(state.idle_since_ms)} surplus slot(s) are given back in {seconds(left_ms)}.")
+        left_ms = since + state.options.slot_idle_timeout_ms - now_ms
+        sentences.append(
+            f"{len(state.idle_since_ms)} surplus slot(s) are given back in {duration_in_words(left_ms)}."
+        )
     if state.stop is not None and state.stop.error is not None:
         sentences.append(f"The last stop could not be completed: {state.stop.error}")
     return tuple(sentences), violations(state)
@@ -139,14 +141,14 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
             + (", or after slots were lost." if not taken.cause.is_asked else ".")
         )
         return [
-            f"{number} ({change}) was taken back {seconds(max(0, now_ms - taken.at_ms))} ago: {taken.why}",
+            f"{number} ({change}) was taken back {duration_in_words(now_ms - taken.at_ms)} ago: {taken.why}",
             f"The job runs at {in_words(state.graph, taken.good)} at most, whatever its bounds ask "
             f"for. {again}",
         ]
     if watch is None or is_over(watch, now_ms) or state.plan is None:
         return []
     left_ms = watch.until_ms - now_ms
-    span = f"for {seconds(left_ms)} more" if left_ms > 0 else "until a batch has been committed"
+    span = f"for {duration_in_words(left_ms)} more" if left_ms > 0 else "until a batch has been committed"
     falls = state.options.rollback_min_throughput if watch.before else 0
     also = f", or if its throughput falls below {falls:g} of what it was," if falls else ""
     return [
@@ -236,7 +238,7 @@ def _not_got_over(state: JobState, now_ms: int) -> list[str]:
         return []
     if state.batch is not None and isinstance(state.phase, Executing):
         return []
-    ago = seconds(max(0, now_ms - failure.at_ms))
+    ago = duration_in_words(now_ms - failure.at_ms)
     return [f"Attempt {failure.attempt} failed {ago} ago: {failure.error}"]
 
 
@@ -256,7 +258,7 @@ def _unreachable(state: JobState, now_ms: int) -> list[str]:
     """What it means for the job that the cluster is unreachable."""
     if state.away_since_ms is None or isinstance(state.phase, Finished | Canceling | Failing):
         return []
-    since = f"The cluster has been unreachable for {seconds(max(0, now_ms - state.away_since_ms))}"
+    since = f"The cluster has been unreachable for {duration_in_words(now_ms - state.away_since_ms)}"
     if state.plan is not None:
         return [
             f"{since}: the job keeps the slots that it has, and nothing is begun that would restart it until the "
@@ -308,13 +310,13 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
     due_ms = [timer.at_ms for timer in state.timers if timer.name in TIMERS]
     when = ""
     if due_ms and last.reason in (NoChangeReason.COOLDOWN, NoChangeReason.STABILIZATION):
-        when = f" Its next step is due in {seconds(max(0, due_ms[0] - now_ms))} or with a batch."
+        when = f" Its next step is due in {duration_in_words(due_ms[0] - now_ms)} or with a batch."
     return [f"{last.message}{when}"]
 
 
 def _timer(state: JobState, name: str, now_ms: int, what: str) -> str:
     at_ms = timer_at(state, name)
-    return "" if at_ms is None else f"{what} in {seconds(max(0, at_ms - now_ms))}."
+    return "" if at_ms is None else f"{what} in {duration_in_words(at_ms - now_ms)}."
 
 
 _TOLD_ELSEWHERE: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.model.sentences import duration_in_words
 from app.model.slot_share import SlotShare
 from app.scheduler.arbiter import Allotment, Why
 
@@ -62,8 +63,8 @@ def _of_one_that_has(allotment: Allotment, share: SlotShare, held: int, now_ms: 
         case Why.EVENS_OUT if gives > 0:
             return f"It gives {gives} slot(s) back: another job has had less than its share for long enough."
         case Why.HOLDS if allotment.due_ms is not None:
-            due_s = max(0, allotment.due_ms - now_ms) / 1000
-            return f"It holds {more} slot(s) more than its share; other jobs may have them in {due_s:.0f} s."
+            due = duration_in_words(allotment.due_ms - now_ms)
+            return f"It holds {more} slot(s) more than its share; other jobs may have them in {due}."
         case Why.KEEPS:
             return f"It holds {more} slot(s) more than its share, and keeps them: it could give them by a restart only."
         case Why.GROWING:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 from app.model.jobgraph import JobGraph
+from app.model.sentences import duration_in_words
 from app.worker.job.load import Load
 from app.worker.job.load_figures import QueryTrend, VertexRates, trend_of, vertex_rates
 
@@ -171,16 +172,3 @@ def number(value: float) -> str:
 
 def rows_in_words(value: float) -> str:
     return "1 row" if value == 1 else f"{number(value)} rows"
-
-
-def duration_in_words(duration_ms: int) -> str:
-    """`850 ms`, `4.2 s`, `95 s`, `12 min`, `3.5 h`"""
-    if duration_ms < 1_000:
-        return f"{duration_ms} ms"
-    if duration_ms < 10_000:
-        return f"{duration_ms / 1000:.1f} s"
-    if duration_ms < 120_000:
-        return f"{duration_ms / 1000:.0f} s"
-    if duration_ms < 7_200_000:
-        return f"{duration_ms / 60_000:.0f} min"
-    return f"{duration_ms / 3_600_000:.1f} h"

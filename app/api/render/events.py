@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from app.worker.load_sentences import duration_in_words
+from app.model.sentences import duration_in_words
 
 Json = Any
 Names = Mapping[str, str]

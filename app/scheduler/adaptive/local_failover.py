@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.option_values import LOCAL_TIMEOUT
+from app.model.sentences import duration_in_words
 from app.scheduler.adaptive import budget, restart_strategy, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery
@@ -24,7 +25,6 @@ from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.restarting import handle_failure
 from app.scheduler.adaptive.state import Executing, Failure, JobState, LocalRestart, Rescaling
 from app.scheduler.adaptive.trial import met_before, trial_of
-from app.scheduler.adaptive.words import seconds
 
 LOCAL_TIMER: Final = "local-restart"
 """When the next query is to be started again, or is to have committed a batch."""
@@ -223,7 +223,7 @@ def _then(state: JobState, one: LocalRestart, now_ms: int) -> str:
     at_ms = _due_ms(state, one)
     if at_ms is None:
         return "It was ordered to start again. This server has just taken the job up and not heard its driver yet."
-    left = seconds(max(0, at_ms - now_ms))
+    left = duration_in_words(at_ms - now_ms)
     if one.ordered:
         return f"It was started again and has {left} to commit a batch, or the whole job is restarted."
     return f"It is started again in {left}."

@@ -18,6 +18,7 @@ from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.sentences import duration_in_words
 from app.scheduler.adaptive import hold, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import RequirementsUpdated
@@ -35,7 +36,6 @@ from app.scheduler.adaptive.state import (
 )
 from app.scheduler.adaptive.trial import coming_plan, last_taken_back
 from app.scheduler.adaptive.version_state import BoundsOfVertices
-from app.scheduler.adaptive.words import seconds
 
 DEADLINE_TIMER: Final = "deadline"
 _ENDS: Final = (Failing, Canceling, Finished)
@@ -57,7 +57,7 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
         if one.deadline is None or one.begun:
             continue
         if former:
-            left = seconds(max(0, one.deadline.at_ms - draft.now_ms))
+            left = duration_in_words(one.deadline.at_ms - draft.now_ms)
             told.append(
                 f"{_named(state, former)} of version {one.version} still wait for a deadline in {left}."
             )
@@ -213,7 +213,7 @@ def in_words(state: JobState, now_ms: int) -> list[str]:
         found.append(
             f"The bounds of {_named(state, one.former)} that were declared{who} as version {one.version} wait until "
             f"the job may use {hold.slots_needed(state, one)} slots; in "
-            f"{seconds(max(0, one.deadline.at_ms - now_ms))} {then}."
+            f"{duration_in_words(one.deadline.at_ms - now_ms)} {then}."
         )
     return found
 
@@ -312,7 +312,7 @@ def _changed(before: Requirements, after: Requirements) -> frozenset[str]:
 def _does_not_count(state: JobState, gone: BoundsOfVertices, one: Pending, now_ms: int) -> str:
     """The deadline of ``one`` ends for the vertices of ``gone``."""
     assert one.deadline is not None
-    left = seconds(max(0, one.deadline.at_ms - now_ms))
+    left = duration_in_words(one.deadline.at_ms - now_ms)
     return (
         f"The bounds of {_named(state, gone)} (requirements version {one.version}) waited for a deadline in {left}, "
         "which does not count any more."

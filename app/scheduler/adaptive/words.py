@@ -1,4 +1,4 @@
-"""Parallelism and durations in words, for people."""
+"""Parallelism in words, for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,3 @@ def change_in_words(graph: JobGraph, before: Parallelism, after: Parallelism) ->
         for vertex, count in after
         if count != old[vertex]
     )
-
-
-def seconds(duration_ms: int) -> str:
-    return f"{duration_ms / 1000:.1f} s"

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 from app.model.protocol import Report
+from app.model.sentences import duration_in_words
 
-ON_THEIR_WAY_S = 45.0
+ON_THEIR_WAY_MS = 45_000
 """For how long executors may take to come before anything is wrong: as long as a plan waits for them."""
 
 
@@ -30,16 +31,16 @@ class ExecutorsSeen:
         look = "the page of the Spark master and the logs of its workers say why"
         if master.startswith(MASTER_PREFIX):
             look = f"`kubectl describe pods --selector {JOB_LABEL}={job_id}` says why"
-        since_s = max(0, now_ms - self.short_since_ms) / 1000
-        if since_s < ON_THEIR_WAY_S:
+        since_ms = now_ms - self.short_since_ms
+        if since_ms < ON_THEIR_WAY_MS:
             return [
                 f"It has {self.present} of the {self.wanted} executors that it should have; "
                 "others may be on their way.",
                 *why,
             ]
         return [
-            f"It has had {self.present} of the {self.wanted} executors that it should have for {since_s:.1f} s: its "
-            f"tasks take turns in those; {look}.",
+            f"It has had {self.present} of the {self.wanted} executors that it should have for "
+            f"{duration_in_words(since_ms)}: its tasks take turns in those; {look}.",
             *why,
         ]
 

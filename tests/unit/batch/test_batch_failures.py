@@ -61,7 +61,7 @@ def test_what_failed_and_when_it_runs_again_is_said() -> None:
     assert "2 of 4 regions are finished; none is running." in sentences
     assert "joined will run again after a failure: boom. The next start is in 1.0 s." in sentences
     assert not any(one.startswith("joined runs at") for one in sentences), "that is not decided any more"
-    assert "in 0.4 s." in " ".join(explain(job.state, job.now_ms + 600)[0])
+    assert "in 400 ms." in " ".join(explain(job.state, job.now_ms + 600)[0])
     job.wait()
     sentences, _ = explain(job.state, job.now_ms)
     assert "run again after" not in " ".join(sentences)

@@ -36,7 +36,7 @@ def graph(fake: Any, tmp_path: Path) -> str:
         "GET",
         f"/jobs/{JOB_ID}/explanation",
         (200, {"sentences": ["It begins in 1.5 s."]}),
-        (200, {"sentences": ["It begins in 0.7 s.", "Attempt 1 failed 1.0 s ago: x"]}),
+        (200, {"sentences": ["It begins in 700 ms.", "Attempt 1 failed 1.0 s ago: x"]}),
         (200, {"sentences": ["Attempt 1 failed 2.0 s ago: x"]}),
     )
     return str(tmp_path / "g.yaml")

@@ -33,7 +33,7 @@ def test_a_new_version_that_ends_a_deadline_says_so() -> None:
     )
     assert told.message == (
         "Version 2 of the job comes into force. The bounds of b (requirements version 2) waited for a deadline in "
-        "600.0 s, which does not count any more."
+        "10 min, which does not count any more."
     )
     ended = [event for event in job.told[seen:] if event.type is PublicEventType.RESCALE_ENDED]
     assert told.message in [event.fields["message"] for event in ended]

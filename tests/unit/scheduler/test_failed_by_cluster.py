@@ -35,7 +35,7 @@ def test_it_does_not_count() -> None:
 
 def test_the_explanation_says_why_and_when_it_is_tried_again() -> None:
     job = start_fails(Job().do(StartScheduling()).hold(2))
-    assert any(BLIND in one and "10.0 s" in one for one in explain(job.state, job.now_ms)[0])
+    assert any(BLIND in one and "10 s" in one for one in explain(job.state, job.now_ms)[0])
 
 
 def test_what_cannot_be_recovered_from_ends_the_job() -> None:

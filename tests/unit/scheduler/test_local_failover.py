@@ -67,7 +67,7 @@ def test_the_query_is_started_again_after_the_backoff_and_the_job_runs_on() -> N
     job.wait(1)
     assert job.effect(RestartQuery) == RestartQuery(1, sink(job), 1)
     assert orders_for(job.state, 1).restarts == {sink(job): 1}
-    assert "60.0 s to commit a batch" in words(job)
+    assert "60 s to commit a batch" in words(job)
     recovers(job)
     assert not [timer for timer in job.state.timers if timer.name == LOCAL_TIMER]
     assert "restarted alone" not in words(job)

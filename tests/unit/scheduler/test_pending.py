@@ -65,7 +65,7 @@ def test_all_slots_are_declared_meanwhile_and_those_of_the_former_bounds_suffice
 def test_the_record_stays_open_and_the_explanation_says_until_when() -> None:
     job = waiting(ROLLBACK).wait(30_000)
     assert job.open.requested_by == "ann"
-    assert "declared by ann as version 2 wait until the job may use 4 slots; in 30.0 s the former ones" in (
+    assert "declared by ann as version 2 wait until the job may use 4 slots; in 30 s the former ones" in (
         sentences(job)
     )
     assert [one.reason.value for one in job.state.no_change] == ["deadline"]
@@ -155,7 +155,7 @@ def test_bounds_of_another_vertex_leave_the_deadline_alone() -> None:
     former = {"source": (1, 2), "agg": (1, 2), "sink": (1, 2)}
     job.put_each(within(job, 60, ROLLBACK), **{**former, "source": (1, 6)})
     job.wait(10_000).put_each(**{**former, "source": (1, 6), "sink": (1, 1)})
-    assert "source of version 2 still wait for a deadline in 50.0 s." in (job.open.message or "")
+    assert "source of version 2 still wait for a deadline in 50 s." in (job.open.message or "")
     job.wait(100)
     assert job.kind == "Rescaling"
     job.applied()
@@ -181,7 +181,7 @@ def test_two_deadlines_run_side_by_side() -> None:
 
 def test_later_bounds_of_the_same_vertex_take_its_place_and_say_so() -> None:
     job = waiting(ROLLBACK).put(1, 6)
-    assert "waited for a deadline in 60.0 s, which does not count any more" in (job.open.message or "")
+    assert "waited for a deadline in 60 s, which does not count any more" in (job.open.message or "")
     job.wait(120_000)
     assert upper_bounds(job) == {6}
 

@@ -29,7 +29,7 @@ def test_the_numbers_are_in_them() -> None:
     assert told(Why.NO_ROOM).startswith("Its lower bounds need 2 slot(s) more than")
     assert told(Why.GIVES).startswith("It gives 2 slot(s) back: another job is below")
     assert told(Why.OVER_CAP) == "It gives 2 slot(s) back: its cap is 6."
-    assert told(Why.HOLDS, 5) == "It holds 2 slot(s) more than its share; other jobs may have them in 3 s."
+    assert told(Why.HOLDS, 5) == "It holds 2 slot(s) more than its share; other jobs may have them in 3.0 s."
     assert "by a restart only" in told(Why.KEEPS, 5)
     assert "is 3, as other jobs want some too (weight 2, priority 1, cap 6)" in told(Why.SHARE)
 

@@ -40,7 +40,7 @@ def test_a_wait_for_slots_does_not_end_while_none_can_be_seen() -> None:
     away(job).wait(10 * HOUR_MS)
     assert (job.kind, job.state.timers) == ("WaitingForResources", ())
     assert job.state.creation_retry.attempts == 0
-    assert "unreachable for 36000.0 s: the job is started when it is reachable again" in said(job)
+    assert "unreachable for 10 h: the job is started when it is reachable again" in said(job)
     back(job, 1)
     assert job.timer_in_ms("wait-timeout") == 300_000, "it has just begun to look"
     job.wait(300_000)
@@ -130,7 +130,7 @@ def test_a_job_that_runs_keeps_everything() -> None:
     job.wait(HOUR_MS).commit()
     assert (job.kind, job.parallelism, len(job.state.slots)) == ("Executing", [4, 4, 4], 4)
     assert not any(isinstance(one, ReleaseSlots | StopAttempt) for one in job.history)
-    assert "unreachable for 3600.0 s: the job keeps the slots that it has" in said(job)
+    assert "unreachable for 60 min: the job keeps the slots that it has" in said(job)
 
 
 def test_one_that_has_just_started_keeps_everything() -> None:

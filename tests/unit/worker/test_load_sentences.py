@@ -12,7 +12,6 @@ from app.worker.job.load_figures import QueryTrend, VertexRates
 from app.worker.load_sentences import (
     VertexLoad,
     bottleneck_sentence,
-    duration_in_words,
     load_sentences,
     query_sentences,
     skew_sentence,
@@ -176,11 +175,3 @@ def test_a_job_that_has_said_that_it_is_idle_is_not_said_to_hang() -> None:
     for idle, sentences in (((told.source,), 0), ((), 1)):
         told.load.note(Report(99, at_ms(30), "executors", idle_queries=idle), 1, told.graph, at_ms(30))
         assert len(load_sentences(told.load, told.graph, upper, at_ms(65))) == sentences
-
-
-@pytest.mark.parametrize(
-    ("duration_ms", "words"),
-    [(850, "850 ms"), (4_200, "4.2 s"), (95_000, "95 s"), (720_000, "12 min"), (12_600_000, "3.5 h")],
-)
-def test_durations_in_words(duration_ms: int, words: str) -> None:
-    assert duration_in_words(duration_ms) == words

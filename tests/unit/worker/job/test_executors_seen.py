@@ -39,7 +39,7 @@ def test_the_sentence_says_where_to_look() -> None:
     ]
     (sentence,) = seen.in_words(JOB, "spark://m:1", 55_500)
     assert sentence.startswith(
-        "It has had 1 of the 4 executors that it should have for 45.5 s: its tasks take turns"
+        "It has had 1 of the 4 executors that it should have for 46 s: its tasks take turns"
     )
     assert "the page of the Spark master" in sentence
     (sentence,) = seen.in_words(JOB, "k8s://https://api:6443", 55_500)
