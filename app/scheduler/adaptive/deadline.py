@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.model.requirements import OnTimeout, Requirements
+from app.model.requirements import OnTimeout
 from app.model.rescale import TriggerCause
-from app.model.scaling_policy import within
 from app.scheduler.adaptive import (
     executing,
     hold,
@@ -20,7 +19,6 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling, WaitingForResources
-from app.scheduler.slots import Demand
 
 Update = Callable[[Draft, RequirementsUpdated], None]
 """Takes other bounds over, in whatever phase the job is."""
@@ -36,8 +34,10 @@ def due(draft: Draft, update: Update) -> None:
         back = pending.undoing(draft.state, one, one.requested_by, f"{why}.", reason)
         if one.deadline.on_timeout is OnTimeout.COMMIT:
             _commit(draft, one, why)
-        elif (limit := _beyond_cap(draft.state, back.requirements)) is not None:
-            _commit(draft, one, f"{limit}. {why}")
+        elif (needed := slot_declaration.needed_beyond_cap(draft.state, back.requirements)) is not None:
+            # A lower cap was set while they waited.
+            kept = f"their lower bounds need {needed} slots, and the cap is {draft.state.share.cap}"
+            _commit(draft, one, f"The former bounds do not come back: {kept}. {why}")
         else:
             update(draft, back)
 
@@ -69,16 +69,6 @@ def _commit(draft: Draft, one: Pending, why: str) -> None:
         starting.review_waiting(draft)
     elif isinstance(phase, Rescaling):
         rescaling.retarget(draft)
-
-
-def _beyond_cap(state: JobState, back: Requirements) -> str | None:
-    """Why the bounds ``back`` cannot come back, without a full stop: a lower cap was set while others waited."""
-    minimal, cap = Demand.of(state.graph, within(state.policy, state.graph, back)).minimal, state.share.cap
-    if cap is None or minimal <= cap:
-        return None
-    return (
-        f"The former bounds do not come back: their lower bounds need {minimal} slots, and the cap is {cap}"
-    )
 
 
 def _why(state: JobState, one: Pending) -> str:

@@ -7,12 +7,15 @@ holds more than its requirement. It is given back exactly ``slot.idle.timeout`` 
 from __future__ import annotations
 
 from app.model.plan import Plan, Slot
+from app.model.requirements import Requirements
+from app.model.scaling_policy import within
 from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.state import Executing, JobState
 from app.scheduler.adaptive.trial import coming_plan
+from app.scheduler.slots import Demand
 
 IDLE_TIMER = "slot-idle"
 
@@ -41,6 +44,15 @@ def take_share(draft: Draft, event: SlotShareUpdated) -> None:
     state = draft.state
     if state.declared_slots:
         draft.emit(DeclareResources(state.declared_slots, state.declared_minimal))
+
+
+def needed_beyond_cap(state: JobState, requirements: Requirements) -> int | None:
+    """The slots that the lower bounds of ``requirements`` need, if the cap of the job does not allow them."""
+    cap = state.share.cap
+    if cap is None:
+        return None
+    minimal = Demand.of(state.graph, within(state.policy, state.graph, requirements)).minimal
+    return minimal if minimal > cap else None
 
 
 def plans_of(state: JobState) -> list[Plan]:

@@ -15,6 +15,7 @@ from app.model.slot_share import SlotShare, beyond_cap
 from app.model.status import JobStatus
 from app.scheduler.adaptive.events import ScalingPolicyUpdated, SlotShareUpdated
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.slot_declaration import needed_beyond_cap
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.slots import Demand
 from app.scheduler.step import status_of
@@ -101,7 +102,7 @@ def next_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> Sc
     if policy.same_as(known):
         return known
     changed = evolve(state, policy=policy)
-    if (refused := refusal_by_cap(changed, changed.bounds)) is not None:
+    if (refused := refusal_by_cap(changed, changed.requirements)) is not None:
         raise StateConflict(refused)
     return policy
 
@@ -147,13 +148,12 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
 
 def refusal_by_cap(state: JobState, requirements: Requirements) -> str | None:
     """Why the cap in force does not allow ``requirements``; None if it does."""
-    minimal = Demand.of(state.graph, requirements).minimal
-    cap = state.share.cap
-    if cap is None or cap >= minimal:
+    needed = needed_beyond_cap(state, requirements)
+    if needed is None:
         return None
     return (
-        f"The lower bounds need {minimal} slot(s), and the cap of the job is {cap}: ask for lower ones, or have the "
-        f"cap raised first (PUT /jobs/{state.job_id}/slot-share)."
+        f"The lower bounds need {needed} slot(s), and the cap of the job is {state.share.cap}: ask for lower ones, "
+        f"or have the cap raised first (PUT /jobs/{state.job_id}/slot-share)."
     )
 
 

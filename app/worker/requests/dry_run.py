@@ -63,7 +63,7 @@ def dry_run(
     if state.options.is_reactive and not (same and (retry or before is not None)):
         refused: str | None = reactive_sentence(state)
     else:
-        refused = refusal_by_cap(state, wanted)
+        refused = refusal_by_cap(state, declared)
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
     others = wanted.bounds != now.bounds or numbers != not_there_yet(state)

@@ -16,7 +16,6 @@ from app.model.jobgraph import JobGraph, JobType, JobVertex
 from app.model.options import JobOptions
 from app.model.requirements import Bounds, Deadline, Requirements, validate_bounds
 from app.model.rescale import RescaleRecord, TriggerCause
-from app.model.scaling_policy import within
 from app.model.sentences import ended
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
@@ -196,7 +195,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
         reason=update.reason,
         state_partitions=numbers,
     )
-    refused = refusal_by_cap(state, within(state.policy, state.graph, requirements))
+    refused = refusal_by_cap(state, requirements)
     if refused is not None:
         raise StateConflict(refused)
     event = RequirementsUpdated(requirements, deadline)
@@ -258,7 +257,7 @@ def decide_cancellation(
     who = f"Canceled by {asked.requested_by}" if asked.requested_by else "Canceled"
     why = ended(f"{who}: {asked.reason}" if asked.reason else who)
     event = undoing(state, one, asked.requested_by, why, asked.reason)
-    refused = refusal_by_cap(state, within(state.policy, state.graph, event.requirements))
+    refused = refusal_by_cap(state, event.requirements)
     if refused is not None:
         raise StateConflict(f"The bounds before rescale {record.number} cannot come back. {refused}")
     return RequestDecision(event, RequirementsResult(event.requirements.version, changed=True))
