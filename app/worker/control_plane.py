@@ -351,6 +351,7 @@ class ControlPlane:
             now_ms=self._clock.now_ms() + view.ahead_ms,
             supply=self._supply(),
             allotment=self._keeper.broker.allotment(job_id),
+            granted=len(self._keeper.broker.granted(job_id).slots),
             last_batch_ms=job.load.last_batch_ms if job else None,
             slow_start=self._host.slow_start,
         )

@@ -228,10 +228,11 @@ class Supply:
     cluster_unreachable: bool = False
     why: tuple[str, ...] = ()
 
-    def in_words(self, held: int) -> str:
-        """Whose they are, to a job that holds ``held`` of them."""
-        others = max(0, self.total - self.idle - held)
-        shares = f"{held} held by this job, {others} by other jobs"
+    def in_words(self, held: int, granted: int) -> str:
+        """Whose they are, to a job that knows of ``held`` of the ``granted`` ones that it has."""
+        others = max(0, self.total - self.idle - max(held, granted))
+        coming = f", {granted - held} being given to this job" if granted > held else ""
+        shares = f"{held} held by this job, {others} by other jobs{coming}"
         if self.cluster_unreachable:
             return (
                 f"The cluster had {self.total} slots when it was last reachable: {shares}, and {self.idle} idle, which "

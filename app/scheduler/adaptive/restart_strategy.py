@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.option_values import MAX_COUNT
+from app.model.option_values import MAX_COUNT, format_duration_ms
 from app.model.options import RestartStrategyOptions
 from app.scheduler.adaptive.state import JobState, RestartState
 
@@ -101,17 +101,20 @@ def describe(options: RestartStrategyOptions) -> str:
     """The strategy in words, for the message of a failure that is not recovered from."""
     match options.type:
         case "fixed-delay":
-            return f"fixed-delay (attempts {options.fixed_attempts}, delay {options.fixed_delay_ms} ms)"
+            delay = format_duration_ms(options.fixed_delay_ms)
+            return f"fixed-delay (attempts {options.fixed_attempts}, delay {delay})"
         case "failure-rate":
             return (
                 f"failure-rate (at most {options.max_failures_per_interval} failures in "
-                f"{options.failure_rate_interval_ms} ms, delay {options.failure_rate_delay_ms} ms)"
+                f"{format_duration_ms(options.failure_rate_interval_ms)}, "
+                f"delay {format_duration_ms(options.failure_rate_delay_ms)})"
             )
         case "exponential-delay":
             return (
-                f"exponential-delay (backoff {options.initial_backoff_ms} to {options.max_backoff_ms} ms, "
+                f"exponential-delay (backoff {format_duration_ms(options.initial_backoff_ms)} to "
+                f"{format_duration_ms(options.max_backoff_ms)}, "
                 f"multiplier {options.backoff_multiplier:g}, at most {options.attempts_before_reset_backoff} attempts "
-                f"before a reset after {options.reset_backoff_threshold_ms} ms)"
+                f"before a reset after {format_duration_ms(options.reset_backoff_threshold_ms)})"
             )
         case _:
             return "none (no restart strategy)"

@@ -32,9 +32,11 @@ def explanation(
     supply: Supply,
     allotment: Allotment | None,
     last_batch_ms: int | None,
+    granted: int = 0,
     slow_start: str = "",
 ) -> Explanation:
     """What is wanted, held and in force, and in words why they differ. ``allotment``: the arbiter's for this job.
+    ``granted``: the slots that it was given, of which its state may not tell yet.
 
     ``slow_start``: as in `app.cluster.ports.DriverHost`.
     """
@@ -52,7 +54,7 @@ def explanation(
     words += missing
     words += _load_in_words(view, now_ms)
     if not view.status.is_globally_terminal and len(state.slots) < desired:
-        words += [supply.in_words(len(state.slots)), *supply.sentences()]
+        words += [supply.in_words(len(state.slots), granted), *supply.sentences()]
     elif missing:
         words += supply.sentences()
     if not view.status.is_globally_terminal and allotment is not None and not supply.cluster_unreachable:

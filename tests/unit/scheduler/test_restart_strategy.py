@@ -103,6 +103,17 @@ def test_a_clock_set_back_does_not_make_failures_of_another_day_count() -> None:
     assert delays(options, 0, -3_600_000, -3_599_000) == [1_000, 1_000, None]
 
 
-@pytest.mark.parametrize("kind", ["none", "fixed-delay", "failure-rate", "exponential-delay"])
-def test_a_strategy_is_named_in_words(kind: str) -> None:
-    assert describe(RestartStrategyOptions(type=kind)).startswith(kind)
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("none", "none (no restart strategy)"),
+        ("fixed-delay", "fixed-delay (attempts 1, delay 1 s)"),
+        ("failure-rate", "failure-rate (at most 1 failures in 1 min, delay 1 s)"),
+        (
+            "exponential-delay",
+            "exponential-delay (backoff 1 s to 1 min, multiplier 1.5, at most 10 attempts before a reset after 1 h)",
+        ),
+    ],
+)
+def test_a_strategy_is_named_in_words(kind: str, words: str) -> None:
+    assert describe(RestartStrategyOptions(type=kind, attempts_before_reset_backoff=10)) == words
