@@ -165,9 +165,9 @@ class Client:
         reason: str | None = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> tuple[bool, int | None]:
+    ) -> tuple[bool, int | None, Headers]:
         """PUT what ``changed`` makes of what is declared at ``path``, under its ETag, again when another was faster:
-        whether that was a change, and the version in force."""
+        whether that was a change, the version in force, and the headers of the answer."""
         for attempt in range(1, MAX_TRIES + 1):
             current, found = self.request("GET", path)
             before = found.get("ETag")
@@ -183,7 +183,7 @@ class Client:
                 time.sleep(0.05 * attempt)
                 continue
             after = answer.get("ETag")
-            return before is None or after != before, _version(after)
+            return before is None or after != before, _version(after), answer
         raise AssertionError("unreachable")
 
     def _send(self, method: str, path: str, *, answer_s: float, **request: Any) -> httpx.Response:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from app.cli.client import Client
+from app.cli.client import Client, Headers
 from app.cli.errors import CliError
-from app.cli.output import say, say_wrapped
+from app.cli.output import say, say_wrapped, warn
 from app.cli.rescales import pending
 from app.model.rescale import TriggerCause
 
@@ -71,6 +71,14 @@ class Held:
 def undoes(record: Record, numbers: Collection[int]) -> bool:
     """Whether ``record`` brought the bounds before one of the rescales ``numbers`` back, not only their parallelism."""
     return record.get("rollbackOf") in numbers and record["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT
+
+
+def warn_of_earlier_deadlines(client: Client, job_id: str, answer: Headers, names: Iterable[str]) -> None:
+    """Which of the vertices ``names`` wait for an earlier deadline on, as the headers ``answer`` say."""
+    ids = answer.get("X-Slotwise-Deadline", "")
+    named = client.vertices_named(job_id, names) if ids else {}
+    if kept := [name for name, vertex_id in named.items() if vertex_id in ids]:
+        warn(f"The deadline does not count for {', '.join(kept)}, which wait for an earlier one.")
 
 
 def show_unchanged(told: dict[str, Any]) -> None:

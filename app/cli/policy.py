@@ -70,7 +70,7 @@ def policy(
     else:
         told: dict[str, Any] = {}
         if changes:
-            was_change, version = client.declare(path, changed, reason=reason)
+            was_change, version, _ = client.declare(path, changed, reason=reason)
             told = {"changed": was_change, "version": version}
             if not call.as_json:
                 unchanged = "They are these already; nothing changed."

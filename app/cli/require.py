@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import Client
+from app.cli.client import Client, Headers
 from app.cli.errors import CliError, TakenBack, UsageError
 from app.cli.events import JobChanges
-from app.cli.held import Held, show_unchanged, undoes
+from app.cli.held import Held, show_unchanged, undoes, warn_of_earlier_deadlines
 from app.cli.jobs import accepted, status_of
 from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption, by_vertex
 from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
@@ -99,7 +99,11 @@ def require(
         show_dry_run(call, job_id, asked)
         return
     before = newest_record(client, job_id)
-    changed, version = declare(client, job_id, wanted, reason, partitions, retry=retry, headers=headers)
+    changed, version, answer = declare(
+        client, job_id, wanted, reason, partitions, retry=retry, headers=headers
+    )
+    if changed:
+        warn_of_earlier_deadlines(client, job_id, answer, wanted)
     record, back, short, began = None, None, [], time.monotonic()
     if wait and changed:
         with accepted(f"The bounds were accepted as version {version}, and stay so."):
@@ -207,8 +211,8 @@ def declare(
     *,
     retry: bool = False,
     headers: Mapping[str, str] | None = None,
-) -> tuple[bool, int | None]:
-    """Declare the bounds of the vertices named; whether that was a change, and the version in force."""
+) -> tuple[bool, int | None, Headers]:
+    """Declare the bounds of the vertices named, as `Client.declare` does."""
     return client.declare(
         f"/jobs/{job_id}/resource-requirements",
         lambda current: merged(client, job_id, current, wanted, partitions),

@@ -51,7 +51,7 @@ def share(
     changed = False
     if wanted:
         path = f"/jobs/{job_id}/slot-share"
-        changed, _ = client.declare(
+        changed, _, _ = client.declare(
             path, lambda current: {name: current[name] for name in _FIELDS} | wanted, reason=reason
         )
     explained = client.get(f"/jobs/{job_id}/explanation")

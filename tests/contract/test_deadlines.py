@@ -124,6 +124,24 @@ async def test_a_dry_run_says_what_the_deadline_means(world: World) -> None:
     )
 
 
+async def test_vertices_that_wait_for_an_earlier_deadline_are_named(world: World) -> None:
+    job_id = await world.running()
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
+    both = {**MANY, **bounds(delays=(1, 9))}
+    later = {"X-Slotwise-Deadline": "2 h", "Idempotency-Key": "k"}
+    dry = await world.http.put(f"{path_of(job_id)}?dryRun=true", json=both, headers=later)
+    assert (
+        "The deadline does not count for flights, which wait for an earlier one." in dry.json()["explanation"]
+    )
+    vertex = await world.vertex(job_id, "flights")
+    for _ in range(2):
+        answer = await world.put(job_id, both, **later)
+        assert answer.headers["x-slotwise-deadline"] == f'unchanged; vertices="{vertex}"'
+    again = await world.put(job_id, {**both, **bounds(flights=(1, 11))}, **{"X-Slotwise-Deadline": "3 h"})
+    other = await world.vertex(job_id, "delays")
+    assert again.headers["x-slotwise-deadline"] == f'unchanged; vertices="{other}"'
+
+
 @pytest.mark.parametrize("query", ["retry=true", "retry=true&dryRun=true"])
 async def test_a_retry_has_no_deadline(world: World, query: str) -> None:
     job_id = await world.running()

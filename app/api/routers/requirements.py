@@ -23,6 +23,7 @@ from app.model.graphdoc import MAX_VERTICES
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import OnTimeout
 from app.model.sentences import shown
+from app.scheduler.adaptive.pending import kept_waiting
 from app.scheduler.batch.scheduling import undecided
 from app.worker.views import GivenDeadline, RequirementsUpdate
 
@@ -114,7 +115,8 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
             "X-Slotwise-Undecided": "For a BATCH job: the ids of the vertices whose parallelism is not decided "
             "yet, separated by commas. The bounds apply only to them.",
             "X-Slotwise-Deadline": "`unchanged` if the deadline of the request has no effect, because its bounds are "
-            "declared already.",
+            'declared already; `unchanged; vertices="<ids>"` if it does not count for these vertices, whose bounds '
+            "wait for an earlier deadline.",
         },
         refused={
             400: "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is higher "
@@ -148,7 +150,8 @@ async def put_resource_requirements(
     state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
     with retry=true. In reactive mode bounds are refused: 409. With a deadline the former bounds stay in force until all
     slots of the new bounds are there; deadlines of other vertices do not change. Bounds that are declared already do
-    not get another deadline: the answer then has the header X-Slotwise-Deadline: unchanged.
+    not get another deadline: the answer then has the header X-Slotwise-Deadline: unchanged, with the vertices if it is
+    so for some.
     """
     job_id = job.state.job_id
     update = RequirementsUpdate(
@@ -165,6 +168,8 @@ async def put_resource_requirements(
     response.headers["ETag"] = etag(result.version)
     if deadline is not None and not result.changed:
         response.headers["X-Slotwise-Deadline"] = "unchanged"
+    elif deadline is not None and (waiting := kept_waiting(plane.job(job_id).state, result.version)):
+        response.headers["X-Slotwise-Deadline"] = f'unchanged; vertices="{",".join(waiting)}"'
     if job.state.graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(plane.job(job_id).state)

@@ -106,6 +106,12 @@ def begin(
     draft.set(pending=(*state.pending, one))
 
 
+def kept_waiting(state: JobState, version: int) -> list[str]:
+    """The vertices whose bounds wait for a deadline that they had before ``version``, which does not count for them."""
+    waiting = [one for one in state.pending if one.deadline is not None and not one.begun]
+    return [vertex for one in waiting if one.version < version for vertex, _ in one.former]
+
+
 def slots_with_deadline(state: JobState, wanted: Requirements, on_timeout: OnTimeout) -> int:
     """With how many slots ``wanted`` would count before their deadline, if they were declared with one."""
     was = before(state)

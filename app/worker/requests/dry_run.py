@@ -13,7 +13,7 @@ from app.model.state_partitions import Numbers, change_in_words, is_redistribute
 from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.pending import slots_with_deadline
+from app.scheduler.adaptive.pending import kept_waiting, slots_with_deadline
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.batch.explain import scope_of_bounds
@@ -122,10 +122,17 @@ def _waits(
     if unchanged:
         in_vain = _NO_OTHER_DEADLINE if hold.held(state) else _NO_DEADLINE
         return [] if on_timeout is None else [in_vain]
-    if on_timeout is None or reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
+    if on_timeout is None:
         return []
+    kept = [one for one in kept_waiting(state, declared.version) if declared[one] == state.requirements[one]]
+    names = [state.graph.by_id[one].name for one in kept]
+    told = [f"The deadline does not count for {', '.join(names)}, which wait for an earlier one."] * bool(
+        names
+    )
+    if reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
+        return told
     then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"
-    return [f"The bounds would wait until the job may use {needed} slots; at the deadline {then}."]
+    return [*told, f"The bounds would wait until the job may use {needed} slots; at the deadline {then}."]
 
 
 def _dry_run_of_batch(

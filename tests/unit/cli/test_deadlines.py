@@ -29,6 +29,22 @@ def test_require_sends_the_deadline_in_headers(slotwise: Run, fake: Any) -> None
 
 
 @pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("delays=:4", "The deadline does not count for delays, which wait for an earlier one.\n"),
+        ("flights=:4", ""),
+    ],
+)
+def test_require_says_which_of_its_vertices_wait_for_an_earlier_deadline(
+    slotwise: Run, fake: Any, asked: str, told: str
+) -> None:
+    waiting = f'unchanged; vertices="{vertex_id("delays", "delays")}"'
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"', "X-Slotwise-Deadline": waiting}))
+    outcome = slotwise("require", "delays", asked, "--deadline", "5min")
+    assert (outcome.status, outcome.err) == (0, told)
+
+
+@pytest.mark.parametrize(
     ("options", "complaint"),
     [
         (("--on-timeout", "COMMIT"), "--on-timeout goes with --deadline"),
