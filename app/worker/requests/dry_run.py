@@ -125,10 +125,8 @@ def _waits(
     if on_timeout is None:
         return []
     kept = [one for one in kept_waiting(state, declared.version) if declared[one] == state.requirements[one]]
-    names = [state.graph.by_id[one].name for one in kept]
-    told = [f"The deadline does not count for {', '.join(names)}, which wait for an earlier one."] * bool(
-        names
-    )
+    names = ", ".join(state.graph.by_id[one].name for one in kept)
+    told = [f"The deadline does not count for {names}, which wait for an earlier one."] if names else []
     if reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
         return told
     then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"
