@@ -111,12 +111,15 @@ def _new_record(
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
     vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
-    # Failovers and changes of slots have no author.
+    # Failovers and changes of slots have no author, but for slots that bounds have waited for.
     asked: Requirements | ScalingPolicy | Pending | None = asked_before
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
         asked = state.requirements
     elif asked is None and cause is TriggerCause.UPDATE_POLICY:
         asked = state.policy
+    elif asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE and state.taken_back is None:
+        waiting = hold.held(state)
+        asked = next((one for one in state.pending if one.deadline is not None and one not in waiting), None)
     draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
     return RescaleRecord(
         uuid=derive_id(state.job_id, "rescale", number),

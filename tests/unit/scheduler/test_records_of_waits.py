@@ -120,3 +120,11 @@ def test_what_comes_after_another_record_is_carried_out_too() -> None:
         TerminalState.COMPLETED,
         TerminalState.COMPLETED,
     ]
+
+
+def test_slots_that_are_enough_after_it_has_ended_have_a_record_by_whoever_asked_for_them() -> None:
+    job = short().hold(4).wait(100).applied().hold(8).wait(100).applied()
+    assert job.parallelism == [8, 8, 8] and job.state.pending == ()
+    fewer, more = job.records[-2:]
+    assert fewer.cause is more.cause is TriggerCause.NEW_RESOURCE_AVAILABLE
+    assert (fewer.requested_by, more.requested_by) == (None, "ann")
