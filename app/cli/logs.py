@@ -42,6 +42,9 @@ _LOOK_S = 2.0
 # A log that was removed, or an attempt that is not kept any more.
 _GONE = (404, 410)
 _NOT_THERE = 410
+_BEHIND_THE_END = 416
+_LAST_BYTES = 1 << 20
+_LAST_CHARACTERS = 1_000
 _NO_ATTEMPT = "The job has had no attempt yet, so there is no log."
 
 
@@ -174,10 +177,15 @@ def _to_the_end(
     """``reached``: where the log of an executor goes on, since all attempts of a driver have the same executors."""
     driver = None if of is None else _driver_of(client, job_id, attempt)
     at, is_complete, told = reached.get(driver, 0), False, ""
+    printed, is_shorter = "", False
     while not is_complete:
         try:
             text, headers = _patiently(lambda: _asked(client, job_id, attempt, at, of))  # noqa: B023 - called at once
         except Refused as error:
+            if of is not None and error.status == _BEHIND_THE_END:
+                # All files of a rolled log count, and the oldest was removed: what was printed stands elsewhere now.
+                at, is_shorter = 0, True
+                continue
             if of is None or error.status != _NOT_THERE or not _is_running(client, job_id, attempt):
                 raise
             # Executors come and go. To look for one all workers are asked.
@@ -186,12 +194,26 @@ def _to_the_end(
                 warn(told)
             time.sleep(_LOOK_S)
             continue
+        if is_shorter and at == 0 and (size := int(headers["X-Slotwise-Size"])) > _LAST_BYTES:
+            at = size - _LAST_BYTES
+            continue
         at, is_complete = int(headers["X-Slotwise-Next"]), headers["X-Slotwise-Complete"] == "true"
         reached[driver] = at
+        if is_shorter:
+            text, is_shorter = _behind(printed, text), False
+        printed = (printed + text)[-_LAST_CHARACTERS:]
         if text:
             yield Part(attempt, text)
         elif not is_complete:
             time.sleep(_POLL_S)
+
+
+def _behind(printed: str, text: str) -> str:
+    """What stands in ``text`` behind the end of what was ``printed``."""
+    if printed and printed in text:
+        return text.rpartition(printed)[2]
+    warn("Spark has removed old files of this log: lines before the next one may be missing, or come again.")
+    return text
 
 
 def _driver_of(client: Client, job_id: str, attempt: int) -> Driver:

@@ -184,3 +184,51 @@ def test_only_a_newline_or_a_carriage_return_ends_a_line(slotwise: Run, fake: An
     outcome = slotwise("logs", "delays", "--json")
     lines = [json.loads(line)["line"] for line in outcome.out.split("\n") if line]
     assert lines == ["a\u2028b\x0cc\x85d", "", "e", "f"]
+
+
+def test_a_log_of_which_spark_removes_old_files_is_followed_without_loss_or_repetition(
+    slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 bytes the first 8 are removed, and 4 more are written."""
+    monkeypatch.setattr(logs, "_LAST_CHARACTERS", 4)
+    monkeypatch.setattr(logs, "_LAST_BYTES", 8)
+    with_attempts(fake, [attempt(1)])
+    behind = (
+        416,
+        {"errors": ["The query parameter from should be at most 16, where the log ends now, found 20."]},
+    )
+    answers = [
+        part("one\ntwo\nnil\nnul\nsix\n", 20, size=20),
+        behind,
+        part("nil\n", 4, size=16),
+        part("six\nten\n", 16, size=16),
+        part("end\n", 20, size=20, complete=True),
+    ]
+    fake.on("GET", path(1), *answers)
+    outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "one\ntwo\nnil\nnul\nsix\nten\nend\n", "")
+    assert [request.query["from"] for request in fake.sent("GET", path(1))] == ["0", "20", "0", "8", "16"]
+
+
+def test_lines_that_spark_has_removed_before_they_were_read_are_said_to_be_missing(
+    slotwise: Run, fake: Any
+) -> None:
+    with_attempts(fake, [attempt(1)])
+    behind = (
+        416,
+        {"errors": ["The query parameter from should be at most 4, where the log ends now, found 8."]},
+    )
+    fake.on("GET", path(1), part("one\ntwo\n", 8), behind, part("ten\n", 4, size=4, complete=True))
+    outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
+    assert (outcome.status, outcome.out) == (0, "one\ntwo\nten\n")
+    assert (
+        outcome.err
+        == "Spark has removed old files of this log: lines before the next one may be missing, or come again.\n"
+    )
+
+
+def test_a_log_of_a_driver_that_ends_before_what_was_read_is_an_error(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [attempt(1)])
+    fake.on("GET", path(1), part("one\n", 4), (416, {"errors": ["It ends at 2."]}))
+    outcome = slotwise("logs", "delays", "-f", "--attempt", "1")
+    assert (outcome.status, outcome.out, outcome.err) == (1, "one\n", "It ends at 2.\n")
