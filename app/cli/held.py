@@ -78,7 +78,7 @@ def warn_of_earlier_deadlines(client: Client, job_id: str, answer: Headers, name
     ids = answer.get("X-Slotwise-Deadline", "")
     named = client.vertices_named(job_id, names) if ids else {}
     if kept := [name for name, vertex_id in named.items() if vertex_id in ids]:
-        warn(f"The deadline does not count for {', '.join(kept)}, which wait for an earlier one.")
+        warn(f"The deadline does not count for {', '.join(kept)}, whose bounds have one already.")
 
 
 def show_unchanged(told: dict[str, Any]) -> None:

@@ -131,7 +131,7 @@ async def test_vertices_that_wait_for_an_earlier_deadline_are_named(world: World
     later = {"X-Slotwise-Deadline": "2 h", "Idempotency-Key": "k"}
     dry = await world.http.put(f"{path_of(job_id)}?dryRun=true", json=both, headers=later)
     assert (
-        "The deadline does not count for flights, which wait for an earlier one." in dry.json()["explanation"]
+        "The deadline does not count for flights, whose bounds have one already." in dry.json()["explanation"]
     )
     vertex = await world.vertex(job_id, "flights")
     for _ in range(2):

@@ -116,7 +116,7 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
             "yet, separated by commas. The bounds apply only to them.",
             "X-Slotwise-Deadline": "`unchanged` if the deadline of the request has no effect, because its bounds are "
             'declared already; `unchanged; vertices="<ids>"` if it does not count for these vertices, whose bounds '
-            "wait for an earlier deadline.",
+            "wait for the deadline of an earlier request.",
         },
         refused={
             400: "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is higher "

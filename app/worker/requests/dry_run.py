@@ -126,7 +126,7 @@ def _waits(
         return []
     kept = [one for one in kept_waiting(state, declared.version) if declared[one] == state.requirements[one]]
     names = ", ".join(state.graph.by_id[one].name for one in kept)
-    told = [f"The deadline does not count for {names}, which wait for an earlier one."] if names else []
+    told = [f"The deadline does not count for {names}, whose bounds have one already."] if names else []
     if reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
         return told
     then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"

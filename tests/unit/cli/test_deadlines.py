@@ -31,7 +31,7 @@ def test_require_sends_the_deadline_in_headers(slotwise: Run, fake: Any) -> None
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ("delays=:4", "The deadline does not count for delays, which wait for an earlier one.\n"),
+        ("delays=:4", "The deadline does not count for delays, whose bounds have one already.\n"),
         ("flights=:4", ""),
     ],
 )
