@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.model.fromjson import from_json
-from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report
+from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report, from_json
 
 log = logging.getLogger(__name__)
 

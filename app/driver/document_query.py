@@ -24,9 +24,9 @@ from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.sources.splits import Splits
 from app.driver.started_query import Shared, StartedQuery
 from app.model.analysis import Query
+from app.model.formats import rate_options
 from app.model.jobgraph import JobVertex, SinkSpec, SourceSpec
 from app.model.protocol import DriverSpec
-from app.model.rate_options import rate_options
 from app.model.sink_formats import OWN_SINKS
 
 

@@ -20,8 +20,8 @@ from pyspark import SparkContext
 from app.driver.executor_requests import ExecutorRequests
 from app.driver.failures import DriverError, describe
 from app.driver.scala import executor_hosts, executor_ids, scala_context
-from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
+from app.model.ownsettings import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
 from app.driver.localfiles import CHECKPOINT_FILES, HADOOP_CLASS, checkpoint_files
 from app.driver.scala import scala_context
 from app.model.batch import Skew, SkewStrategy
-from app.model.clusterconf import refused_on_cluster
 from app.model.javaoptions import (
     DEFAULT_EXECUTOR_OPTIONS,
     EXECUTOR_OPTIONS,
@@ -28,7 +27,7 @@ from app.model.javaoptions import (
     MEMORY_SETTING,
 )
 from app.model.kubenames import MASTER_PREFIX
-from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS
+from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS, refused_on_cluster
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
 
 log = logging.getLogger(__name__)

@@ -11,30 +11,34 @@ from collections.abc import Mapping
 from posixpath import normpath
 from typing import Final
 
-from app.model.graphdoc_build import build, derive
-from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
+from app.model.environment import Runtime
+from app.model.graphdoc_build import RawVertex, build, check_edges, derive, read_inputs
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors
 from app.model.graphdoc_operations import (
     missing_module,
     python_of,
+    read_entry,
     read_planned,
-    read_python,
     read_sink,
     read_source,
     read_sql,
 )
 from app.model.graphdoc_settings import check_size, read_artifacts, read_config, read_program, read_runtime
-from app.model.graphdoc_write import to_document
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     DEFAULT_SLOT_SHARING_GROUP,
     MAX_PARALLELISM_LIMIT,
     JobGraph,
     JobType,
+    JobVertex,
     Operation,
     PlannedSpec,
+    ProgramSpec,
+    PythonSpec,
     SinkSpec,
     SourceSpec,
+    SqlSpec,
+    VertexInput,
 )
 from app.model.sentences import kind_of, shown
 from app.model.sink_formats import SINK_FORMATS
@@ -47,14 +51,7 @@ _FIELDS = ("name", "type", "artifacts", "environment", "packages", "config", "ve
 _PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
-_REST_OF_VERTEX = (
-    "inputs",
-    "parallelism",
-    "lowerBound",
-    "maxParallelism",
-    "stateful",
-    "slotSharingGroup",
-)
+_REST_OF_VERTEX = ("inputs", "parallelism", "lowerBound", "maxParallelism", "stateful", "slotSharingGroup")
 _ID = re.compile(r"[0-9a-fA-F]{32}\Z")
 
 
@@ -186,7 +183,7 @@ def _operation(
         elif name == "planned":
             operations.append(read_planned(fields))
         else:
-            operations.append(read_sql(fields) if name == "sql" else read_python(fields))
+            operations.append(read_sql(fields) if name == "sql" else read_entry(fields, "python"))
     if len(given) == 1:
         operation = operations[0]
         return operation.role.lower() if isinstance(operation, PlannedSpec) else given[0], operation
@@ -245,3 +242,81 @@ def _check_modules(errors: Errors, raw: list[RawVertex], artifacts: tuple[str, .
         if sentence is not None:
             field = "sink.python" if vertex.kind == "sink" else "python"
             errors.add(f"{vertex.place}.{field}", sentence)
+
+
+def to_document(graph: JobGraph) -> dict[str, object]:
+    """The resolved document of ``graph``: plain dicts, lists, texts, numbers; `parse_document` of it is ``graph``."""
+    return {
+        "name": graph.name,
+        "type": graph.type.value,
+        **program_document(graph.program),
+        **runtime_document(graph.runtime),
+        "artifacts": list(graph.artifacts),
+        "config": dict(graph.config),
+        "vertices": [_vertex_document(vertex) for vertex in graph.vertices],
+    }
+
+
+def program_document(program: ProgramSpec | None) -> dict[str, object]:
+    """The fields of a document that say which program makes its vertices."""
+    if program is None:
+        return {}
+    return {"script": program.script, "args": list(program.args), **_given({"from": program.origin})}
+
+
+def runtime_document(runtime: Runtime) -> dict[str, object]:
+    """The fields of a document that say what the job runs in."""
+    document: dict[str, object] = {}
+    spec = runtime.environment
+    if spec is not None:
+        given = {"python": spec.python, "archive": spec.archive, "requirements": list(spec.requirements)}
+        document["environment"] = {name: value for name, value in given.items() if value}
+    if runtime.packages:
+        document["packages"] = list(runtime.packages)
+    return document
+
+
+def _vertex_document(vertex: JobVertex) -> dict[str, object]:
+    kind, operation = _operation_document(vertex.operation)
+    return {
+        "name": vertex.name,
+        kind: operation,
+        **({"inputs": [_input_document(edge) for edge in vertex.inputs]} if vertex.inputs else {}),
+        "parallelism": vertex.parallelism,
+        "lowerBound": vertex.lower_bound,
+        "maxParallelism": vertex.max_parallelism,
+        "stateful": vertex.stateful,
+        "slotSharingGroup": vertex.slot_sharing_group,
+    }
+
+
+def _operation_document(operation: Operation) -> tuple[str, object]:
+    match operation:
+        case SourceSpec():
+            places = _given({"path": operation.path, "schema": operation.schema})
+            options = {"options": dict(operation.options), "static": operation.static}
+            return "source", {"format": operation.format, **places, **options}
+        case SinkSpec(format=form, path=path, output_mode=mode, options=given, python=python):
+            places = _given({"path": path, "python": None if python is None else python.entry})
+            return "sink", {"format": form, **places, "outputMode": mode.value, "options": dict(given)}
+        case SqlSpec():
+            return "sql", operation.text
+        case PlannedSpec():
+            return "planned", planned_document(operation)
+        case PythonSpec():
+            return "python", operation.entry
+
+
+def planned_document(operation: PlannedSpec) -> dict[str, object]:
+    others = {"checkpoint": operation.checkpoint, "path": operation.path, "fixed": operation.fixed}
+    return {"role": operation.role.value, "operator": operation.operator, **_given(others)}
+
+
+def _input_document(edge: VertexInput) -> dict[str, object]:
+    keys = {"keys": list(edge.keys)} if edge.keys else {}
+    names = {"vertex": edge.vertex_name, "partitioner": edge.partitioner.value}
+    return {**names, **keys, "exchange": edge.exchange.value}
+
+
+def _given(texts: dict[str, str | None]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if text is not None}

@@ -107,7 +107,7 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
     if name is None:
         _path(sink, needed=False)
         return None
-    python = _entry(sink, "python") if "python" in sink else None
+    python = read_entry(sink, "python") if "python" in sink else None
     path = _sink_path(sink, name, dict(options), job_type)
     if job_type is JobType.BATCH and name not in BATCH_SINKS:
         allowed = ", ".join(BATCH_SINKS)
@@ -191,8 +191,7 @@ def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> 
         sink.wrong_option("keys", "is for mode upsert; the mode is append.")
     elif "keys" in values and (not all(keys) or len(set(keys)) != len(keys)):
         sink.wrong_option(
-            "keys",
-            f"should be column names separated by commas, each once, found {shown(values['keys'])}.",
+            "keys", f"should be column names separated by commas, each once, found {shown(values['keys'])}."
         )
 
 
@@ -207,11 +206,6 @@ def read_sql(fields: Fields) -> SqlSpec | None:
         fields.wrong("sql", str(error))
         return None
     return SqlSpec(text)
-
-
-def read_python(fields: Fields) -> PythonSpec | None:
-    """The ``python`` of a vertex."""
-    return _entry(fields, "python")
 
 
 def read_planned(fields: Fields) -> PlannedSpec | None:
@@ -229,7 +223,8 @@ def read_planned(fields: Fields) -> PlannedSpec | None:
     return PlannedSpec(role, operator, **others) if role is not None and operator is not None else None
 
 
-def _entry(fields: Fields, name: str) -> PythonSpec | None:
+def read_entry(fields: Fields, name: str) -> PythonSpec | None:
+    """A field that names a Python function, such as the ``python`` of a vertex."""
     text = fields.text(name, "module:function", longest=500)
     if text is None:
         return None

@@ -1,19 +1,198 @@
-"""Masking of passwords, keys and tokens in settings, arguments and documents that the API shows.
+"""Masking of passwords, keys and tokens in settings, arguments and documents that the API shows. They are found by the
+preceding text: a name that indicates a secret, ``://user:``, ``Bearer``.
 
-Logs and failures are the matter of `app.model.secret_texts`.
+In doubt a value is masked, because its author can still read it in the original file. Logs and failures are the matter
+of `app.model.secret_texts`, which searches with the same patterns.
 
-In doubt a value is masked, because its author can still read it in the original file.
+The search takes time proportional to the length of the text, for every text, because settings of jobs can be hostile.
+So no pattern may backtrack over matched text, and a value is examined only after a name that indicates a secret.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from app.model.javaoptions import ALL_JAVA_OPTION_SETTINGS
 from app.model.jobgraph import MAX_SETTING_CHARS
-from app.model.secret_places import HIDDEN, SETTING, hide_all, is_secret, named_arguments
+
+HIDDEN: Final = "******"
+
+# In lower case, and each alternative begins with a letter: what may stand before it is looked at behind it.
+_SECRET: Final = re.compile(
+    r"secret|passw(?:or)?d|passphrase|pwd(?<![a-z]pwd)|token|credential|jaas|connection[._-]?string"
+    r"|shared[._-]?access|(?:api|access|account|private|encryption|master|shared|session|signing|storage)[._-]?key"
+    r"|sas(?<![a-z]sas)(?![a-z])|authorization(?<![a-z]authorization)|bearer(?<![a-z]bearer)|auth(?<![a-z]auth)\Z"
+    r"|sig(?<![a-z]sig)(?![a-z])|amz-signature|goog-signature|keystore[._-]?key"
+    r"|pass(?<!bypass)(?<!compass)(?<!surpass)(?<!trespass)(?![a-z])"
+)
+_LONGEST_NAME: Final = 1_000
+# 'name': 'value' or 'name': 1, as a dictionary is shown, or JSON.
+_ENTRY: Final = re.compile(
+    r"([\"'])([\w.-]++)\1\s*+:\s*+(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|-?\d[\d.eE+-]*+)"
+)
+# jdbc:oracle:thin:user/password@host
+_ORACLE: Final = re.compile(
+    r"jdbc:oracle:\w++:[^\s/@]{0,128}+/(\"[^\"\n]{0,256}+\"|[^\s'\"@]{0,256}+)@", re.IGNORECASE
+)
+_JWT: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+")
+
+
+class Place(NamedTuple):
+    """A value from ``start`` to ``end``, which goes by ``name``, and what is between them."""
+
+    name: str
+    sign: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How values stand in texts of one kind."""
+
+    url_word: re.Pattern[str]
+    """Text without a blank, which may be a URL."""
+    url_user: re.Pattern[str]
+    """scheme://user: of which only the end is needed. The password goes up to the last @ of the word."""
+    longest_password: int
+    sign: re.Pattern[str]
+    """name= or, in a setting, name: and a blank, where the name is the word before the sign. What stands behind
+    Authorization: is found by ``bearer``."""
+    value: re.Pattern[str]
+    bearer: re.Pattern[str]
+    """What stands before a token, and the token."""
+
+
+# PostgreSQL has a backslash before a blank or a quotation mark of a value; SQL Server has values in braces, where two
+# closing ones stand for one. A value whose end is missing goes up to the end of the text.
+SETTING: Final = Kind(
+    url_word=re.compile(r"\S++"),
+    url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:"),
+    longest_password=1_000_000,
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+|(?<!(?i:authorization)):[ \t]++)"),
+    value=re.compile(
+        r"(?:\"(?:\\.|\"\"|[^\"\\])*+(?:\"|\Z)|'(?:\\.|''|[^'\\])*+(?:'|\Z)|\{(?:[^}]|\}\})*+(?:\}|\Z))?+"
+        r"(?:\\.|[^\s&;])*+",
+        re.DOTALL,
+    ),
+    bearer=re.compile(
+        r"(\bAuthorization[\"']?+\s*+[:=]\s*+[\"']?+(?:[A-Za-z]++[ \t]++)?+|\bBearer\s++)([^\s'\",;&]++)",
+        re.IGNORECASE,
+    ),
+)
+
+# In an error or a trace no value goes beyond its line, name==value compares, and a port is no password.
+TRACE: Final = Kind(
+    url_word=re.compile(r"[^\s'\"]++"),
+    url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:(?!\d{1,5}(?:[/?#,;)\]]|\Z))"),
+    longest_password=512,
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)([ \t]*+=(?!=)[ \t]*+)"),
+    value=re.compile(
+        r"\"(?:\\.|[^\"\\\n])*+\"|'(?:\\.|[^'\\\n])*+'|\{(?:[^}\n]|\}\})*+\}?+|(?:\\[^\n]|[^\s&;])++"
+    ),
+    bearer=re.compile(
+        r"(\bAuthorization[\"']?+\s*+[:=]\s*+[\"']?+(?:[A-Za-z]++\s++)?+|\bBearer\s++(?=[^\s\d]*+\d))"
+        r"([A-Za-z0-9+/._~=-]{8,}+)",
+        re.IGNORECASE,
+    ),
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether what goes by this name is to be hidden."""
+    return _SECRET.search(name[-_LONGEST_NAME:].lower()) is not None
+
+
+def named_arguments(args: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each argument of a command line, and the option that it is the value of: ``--password`` before ``abc``. An
+    argument that is the value of none, or whose option says nothing of secrets, has an empty name."""
+    name = ""
+    for arg in args:
+        is_value = name and not arg.startswith("--")
+        yield (name if is_value else ""), arg
+        name = "" if is_value or not arg.startswith("-") or "=" in arg or not is_secret(arg) else arg
+
+
+def passwords_of_urls(text: str, kind: Kind) -> Iterator[Place]:
+    """The password of each scheme://user:password@host."""
+    if "://" not in text:
+        return
+    for match in kind.url_word.finditer(text):
+        word, begin = match[0], match.start()
+        for user in kind.url_user.finditer(word):
+            end = word.rfind("@", user.end(), user.end() + kind.longest_password + 1)
+            if end >= 0:
+                yield Place("", "", begin + user.end(), begin + end)
+                break
+            if "@" not in word[user.end() :]:
+                break
+
+
+def pairs(text: str, kind: Kind) -> Iterator[Place]:
+    """The values of name=value whose names speak of secrets. One that is within the value of another pair counts."""
+    position = 0
+    while found := kind.sign.search(text, position):
+        position = found.end()
+        if is_secret(found[1]) and (value := kind.value.match(text, position)):
+            yield Place(found[1], found[2], *value.span())
+            position = value.end()
+
+
+def entries(text: str) -> Iterator[Place]:
+    """The values, without their quotation marks, of 'name': 'value' whose names speak of secrets. Numbers too."""
+    for match in _ENTRY.finditer(text):
+        if is_secret(match[2]):
+            marks = 1 if match[3][0] in "\"'" else 0
+            yield Place(match[2], ":", match.start(3) + marks, match.end(3) - marks)
+
+
+def bearers(text: str, kind: Kind) -> Iterator[Place]:
+    """The tokens behind Bearer and Authorization."""
+    for match in kind.bearer.finditer(text):
+        yield Place("", " ", *match.span(2))
+
+
+def passwords_of_oracle(text: str) -> Iterator[Place]:
+    """The password of each jdbc:oracle:thin:user/password@host."""
+    for match in _ORACLE.finditer(text):
+        yield Place("", "/", *match.span(1))
+
+
+def json_web_tokens(text: str) -> Iterator[Place]:
+    """What can be nothing else."""
+    for match in _JWT.finditer(text):
+        yield Place("", "", *match.span())
+
+
+def hide_all(text: str, kind: Kind, counts: Callable[[Place, str], bool] = lambda _place, _text: True) -> str:
+    """``text`` without the values at all places that have a secret, as far as it ``counts``."""
+    finders: tuple[Callable[[str], Iterator[Place]], ...] = (
+        partial(passwords_of_urls, kind=kind),
+        passwords_of_oracle,
+        entries,
+        # Before the pairs: the value of Authorization=Basic abc would end at the blank.
+        partial(bearers, kind=kind),
+        partial(pairs, kind=kind),
+        json_web_tokens,
+    )
+    for find in finders:
+        text = hide(text, [place for place in find(text) if counts(place, text)])
+    return text
+
+
+def hide(text: str, places: Iterable[Place]) -> str:
+    """``text`` without its values at ``places``."""
+    kept: list[str] = []
+    position = 0
+    for place in places:
+        kept += text[position : place.start], HIDDEN
+        position = place.end
+    return "".join([*kept, text[position:]]) if kept else text
 
 
 def masked(name: str, value: str) -> str:

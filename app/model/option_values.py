@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from app.model.batch import DeciderRule, SkewStrategy
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
@@ -54,7 +54,7 @@ class Kind:
     """A type of option values: from what a person writes, and back to text that parses to the same value."""
 
     parse: Callable[[object], object]
-    format: Callable[[object], str]
+    format: Callable[[Any], str]
 
 
 def _shown(raw: object) -> str:
@@ -86,9 +86,8 @@ def parse_duration_ms(raw: object) -> int:
     return nanoseconds // 1_000_000
 
 
-def format_duration_ms(value: object) -> str:
+def format_duration_ms(value: int) -> str:
     """The shortest text with a unit: '30 s' for 30000."""
-    assert isinstance(value, int)
     for unit, factor in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
         if value > 0 and value % factor == 0:
             return f"{value // factor} {unit}"
@@ -103,11 +102,6 @@ def _duration(lowest_ms: int, rule: str) -> Kind:
         return value
 
     return Kind(parse, format_duration_ms)
-
-
-def _forever_or_duration(raw: object) -> int:
-    value = parse_duration_ms(raw)
-    return -1 if value < 0 else value
 
 
 def _count(lowest: int, highest: int = MAX_COUNT) -> Kind:
@@ -190,11 +184,6 @@ def _class_names(raw: object) -> tuple[str, ...]:
     return names
 
 
-def _shown_names(value: object) -> str:
-    assert isinstance(value, tuple)
-    return ", ".join(value) or "none"
-
-
 _SIZE = re.compile(r"([0-9]{1,12})\s*([A-Za-z]*)")
 _SIZE_UNITS: Final = {
     **dict.fromkeys(("", "b", "bytes"), 1),
@@ -220,9 +209,8 @@ def parse_size_bytes(raw: object) -> int:
     return int(match[1]) * unit
 
 
-def format_size_bytes(value: object) -> str:
+def format_size_bytes(value: int) -> str:
     """The shortest text with a unit: '16 mb'."""
-    assert isinstance(value, int)
     for unit in ("tb", "gb", "mb", "kb"):
         if value and value % _SIZE_UNITS[unit] == 0:
             return f"{value // _SIZE_UNITS[unit]} {unit}"
@@ -231,12 +219,12 @@ def format_size_bytes(value: object) -> str:
 
 DURATION: Final = _duration(0, "a duration must not be negative")
 POSITIVE_DURATION: Final = _duration(1, "a duration of at least 1 ms is expected")
-DURATION_OR_FOREVER: Final = Kind(_forever_or_duration, format_duration_ms)
+DURATION_OR_FOREVER: Final = Kind(lambda raw: max(-1, parse_duration_ms(raw)), format_duration_ms)
 COUNT: Final = _count(0)
 POSITIVE_COUNT: Final = _count(1)
 WEIGHT: Final = _count(1, WEIGHT_MAX)
 PRIORITY: Final = _count(-PRIORITY_MAX, PRIORITY_MAX)
-CLASS_NAMES: Final = Kind(_class_names, _shown_names)
+CLASS_NAMES: Final = Kind(_class_names, lambda names: ", ".join(names) or "none")
 CAP: Final = _count_or_none(1, CAP_MAX)
 FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and 1")
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")

@@ -84,10 +84,7 @@ def within(policy: ScalingPolicy, graph: JobGraph, requirements: Requirements) -
         return requirements
     limits = {vertex: own.over(policy.all_vertices) for vertex, own in policy.vertices}
     bounds = tuple(
-        (
-            vertex,
-            limits.get(vertex, policy.all_vertices).within(own, graph.by_id[vertex].max_parallelism),
-        )
+        (vertex, limits.get(vertex, policy.all_vertices).within(own, graph.by_id[vertex].max_parallelism))
         for vertex, own in requirements
     )
     return replace(requirements, bounds=bounds)

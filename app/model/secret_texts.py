@@ -15,7 +15,7 @@ from typing import Final
 
 from app.model.javaoptions import ALL_JAVA_OPTION_SETTINGS, split_java_options
 from app.model.jobgraph import JobGraph, ProgramSpec, SinkSpec, SourceSpec
-from app.model.secret_places import (
+from app.model.masking import (
     HIDDEN,
     SETTING,
     TRACE,
@@ -208,15 +208,11 @@ def _without_known(text: str, known: Sequence[str]) -> str:
         elif _SIGNS.fullmatch(value):
             signs.add(value)
         else:
-            text = _pattern_of(value).sub(HIDDEN, text)
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", HIDDEN, text)
     for alone, values in ((_ALONE, words), (_SIGNS, signs)):
         if values:
             text = alone.sub(lambda found, of=values: HIDDEN if found[0] in of else found[0], text)  # type: ignore[misc]
     return text
-
-
-def _pattern_of(value: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
 
 
 def _without_cut_secret(text: str, known: Sequence[str]) -> str:

@@ -32,8 +32,8 @@ from app.cluster.kubernetes.pod_spec import PodSettings, Probe
 from app.cluster.periodic import Periodic
 from app.cluster.ports import ExecutorLog, ExecutorLogElsewhere, Offer
 from app.cluster.reachability import Reachability
-from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL
+from app.model.ownsettings import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 
 log = structlog.get_logger()
 

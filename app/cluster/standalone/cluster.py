@@ -33,7 +33,7 @@ from app.cluster.standalone.roster import (
     version_on,
 )
 from app.model.addresses import spark_masters
-from app.model.clusterconf import FIRST_EXECUTOR_S
+from app.model.ownsettings import FIRST_EXECUTOR_S
 
 log = structlog.get_logger()
 

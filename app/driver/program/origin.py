@@ -24,7 +24,7 @@ from app.driver.checkpoints import (
 from app.driver.failures import DriverError
 from app.driver.locks import refuse_if_written
 from app.model.jobgraph import Role
-from app.model.planned import PlannedVertex
+from app.model.protocol import PlannedVertex
 
 SINK_NOTE = "slotwise-sink"
 """In the checkpoint of a query: the name of its sink. The directory itself is named by an id."""

@@ -26,8 +26,7 @@ from app.driver.session import add_files, set_all
 from app.durablefiles import write_whole
 from app.model.ids import vertex_id
 from app.model.jobgraph import ProgramSpec
-from app.model.planned import Planned
-from app.model.protocol import PlanningSpec
+from app.model.protocol import Planned, PlanningSpec
 
 log = logging.getLogger(__name__)
 

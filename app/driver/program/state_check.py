@@ -24,7 +24,7 @@ from app.driver.failures import DriverError
 from app.driver.plan_check import java_output_mode
 from app.driver.scala import java_array
 from app.driver.valves.spark import analysed, streaming_class
-from app.model.planned import PlannedVertex
+from app.model.protocol import PlannedVertex
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from app.driver.checkpoints import newest_batch
-from app.model.rate_options import rate_options
+from app.model.formats import rate_options
 
 PARTS_FILE = "partsFile"
 """The option that names the file with the number of parts of a batch."""

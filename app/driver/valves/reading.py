@@ -14,7 +14,7 @@ from app.driver.valves.spark import WriterFacts
 from app.model.graphdoc_fields import MAX_NAME_LENGTH
 from app.model.ids import is_id
 from app.model.jobgraph import Role
-from app.model.planned import PlannedVertex
+from app.model.protocol import PlannedVertex
 
 _TOPICS: Final = (
     "subscribe", "topic", "subscribepattern", "assign", "kafka.topic", "streamname", "subscription",

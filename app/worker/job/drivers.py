@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
-from app.model.clusterconf import FIRST_EXECUTOR_S
 from app.model.jobgraph import JobGraph
+from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report
 from app.model.rescale import Measured
 from app.model.secret_texts import secrets_of, without_secrets

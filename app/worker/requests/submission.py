@@ -16,13 +16,12 @@ from urllib.parse import unquote, urlsplit
 import structlog
 
 from app.durablefiles import is_within
-from app.model.clusterconf import refused_on_cluster
 from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
 from app.model.jobgraph import JobGraph, JobType, PlannedSpec
-from app.model.localpaths import local_paths, refusal_of
-from app.model.needs import lacking, with_what_is_possible
+from app.model.needs import lacking, local_paths, refusal_of, with_what_is_possible
 from app.model.options import JobOptions
+from app.model.ownsettings import refused_on_cluster
 from app.model.requirements import Requirements
 from app.model.sparkui import refused_ui
 from app.scheduler.adaptive.events import StartScheduling

@@ -14,8 +14,8 @@ from app.cluster.standalone.cluster import StandaloneCluster
 from app.driver import session
 from app.driver.executors import first_number_conf
 from app.driver.failures import DriverError
-from app.model.clusterconf import refused_on_cluster
 from app.model.javaoptions import EXECUTOR_OPTIONS
+from app.model.ownsettings import refused_on_cluster
 
 JOB = "0123456789abcdef0123456789abcdef"
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.driver.program.state_check import _differences, _in_order_of_spark, read_schemas
 from app.model.jobgraph import Role
-from app.model.planned import PlannedVertex
+from app.model.protocol import PlannedVertex
 
 
 def struct(**fields: str) -> str:

@@ -17,8 +17,7 @@ from app.model.analysis import queries
 from app.model.graphdoc_fields import name_fault
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
-from app.model.protocol import VertexBatch
+from app.model.protocol import Planned, PlannedVertex, VertexBatch
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from app.model.clusterconf import refused_on_cluster
 from app.model.kubenames import api_server, is_label, is_subdomain, parse_quantity
+from app.model.ownsettings import refused_on_cluster
 
 
 @pytest.mark.parametrize(

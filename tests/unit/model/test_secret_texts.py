@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.graphdoc import parse_document
-from app.model.graphdoc_write import to_document
+from app.model.graphdoc import parse_document, to_document
 from app.model.jobgraph import MAX_SETTING_CHARS, MAX_SETTINGS_CHARS, JobGraph
-from app.model.masking import masked_document
-from app.model.secret_places import HIDDEN
+from app.model.masking import HIDDEN, masked_document
 from app.model.secret_texts import part_without_secrets, secrets_of, without_secrets
 from tests.unit.growth import too_slow
 from tests.unit.model.documents import document

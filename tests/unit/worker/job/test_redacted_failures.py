@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.model.secret_places import HIDDEN
+from app.model.masking import HIDDEN
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
