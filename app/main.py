@@ -29,7 +29,7 @@ from app.cluster.driveruser import DriverUser, DriverUserError
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.cluster.kubernetes.api import ApiError
-from app.cluster.kubernetes.template import TemplateError
+from app.cluster.kubernetes.pod_spec import TemplateError
 from app.cluster.ports import ExecutorCluster
 from app.cluster.runtimes import Runtimes
 from app.logs import configure_logs

@@ -24,7 +24,7 @@ from app.api.openapi import openapi_document
 from app.api.record_cache import AnswerCache, Rendered
 from app.api.routers import ROUTERS
 from app.api.routes import Routes
-from app.worker.clock import Clock, SystemClock
+from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.views import ControlPlaneError
@@ -66,7 +66,6 @@ def create_app(
     *,
     info: ServerInfo,
     tokens: Tokens | None = None,
-    clock: Clock | None = None,
     control_planes: ControlPlanes | None = None,
     forwarding: Forwarding | None = None,
     streams_max: int = STREAMS_MAX,
@@ -74,7 +73,7 @@ def create_app(
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
 
-    ``clock``: what answers show as `now`. ``control_planes`` and ``forwarding``: where several share the jobs.
+    ``control_planes`` and ``forwarding``: where several share the jobs.
     ``streams_max``: how many clients may follow events. ``meters``: what counts the commits of the store too.
     """
     if tokens is not None:
@@ -83,7 +82,7 @@ def create_app(
     app = SlotwiseApi(info.version, with_tokens=tokens is not None)
     app.state.control_plane = control_plane
     app.state.info = info
-    app.state.clock = clock or SystemClock()
+    app.state.clock = SystemClock()
     app.state.records = Rendered(_MAX_RECORDS)
     app.state.answers = AnswerCache()
     app.state.streams = streams = Streams(streams_max)

@@ -23,35 +23,37 @@ _ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
 _VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")
 
 
-async def _control_plane(request: Request) -> ControlPlane:
-    plane: ControlPlane = request.app.state.control_plane
-    return plane
+def _of(read: Callable[[Request], Any]) -> Any:
+    """The dependency that gives what ``read`` finds in a request."""
+
+    async def found(request: Request) -> Any:
+        return read(request)
+
+    return Depends(found)
 
 
-async def _info(request: Request) -> ServerInfo:
-    info: ServerInfo = request.app.state.info
-    return info
+Plane = Annotated[ControlPlane, _of(lambda request: request.app.state.control_plane)]
+Info = Annotated[ServerInfo, _of(lambda request: request.app.state.info)]
+Now = Annotated[int, _of(lambda request: request.app.state.clock.now_ms())]
+"""Epoch milliseconds."""
+Principal = Annotated[str, _of(lambda request: request.scope[PRINCIPAL])]
+"""The authenticated name."""
 
 
-async def _now_ms(request: Request) -> int:
-    now_ms: int = request.app.state.clock.now_ms()
-    return now_ms
+async def job_of_path(plane: Plane, jobid: JobId) -> JobView:
+    return plane.job(jobid)
 
 
-async def _principal(request: Request) -> str:
-    name: str = request.scope[PRINCIPAL]
-    return name
+Job = Annotated[JobView, Depends(job_of_path)]
+"""The job that the path names."""
 
 
-async def job_of_path(request: Request, jobid: JobId) -> JobView:
-    view: JobView = request.app.state.control_plane.job(jobid)
-    return view
-
-
-async def _job_now_ms(
-    job: Annotated[JobView, Depends(job_of_path)], now_ms: Annotated[int, Depends(_now_ms)]
-) -> int:
+async def _job_now_ms(job: Job, now_ms: Now) -> int:
     return now_ms + job.ahead_ms
+
+
+JobNow = Annotated[int, Depends(_job_now_ms)]
+"""Epoch milliseconds, by the time of the job that the path names."""
 
 
 class Declaration(TypedDict):
@@ -69,15 +71,15 @@ def declaration(version_of: Callable[[JobState], int], subject: str) -> Any:
     ``subject`` begins a sentence: `The share is`."""
 
     async def declared(
-        request: Request,
-        job: Annotated[JobView, Depends(job_of_path)],
+        principal: Principal,
+        job: Job,
         if_match: IfMatch = None,
         idempotency_key: IdempotencyKey = None,
         reason: Reason = None,
     ) -> Declaration:
         version = None if if_match is None else _version(if_match, version_of(job.state), subject)
         return Declaration(
-            requested_by=request.scope[PRINCIPAL],
+            requested_by=principal,
             if_match=version,
             idempotency_key=idempotency_key,
             reason=reason or None,
@@ -120,15 +122,5 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-Plane = Annotated[ControlPlane, Depends(_control_plane)]
-Info = Annotated[ServerInfo, Depends(_info)]
-Now = Annotated[int, Depends(_now_ms)]
-"""Epoch milliseconds."""
-JobNow = Annotated[int, Depends(_job_now_ms)]
-"""Epoch milliseconds, by the time of the job that the path names."""
-Principal = Annotated[str, Depends(_principal)]
-"""The authenticated name."""
 StillAllowed = Annotated[Callable[[], bool], Depends(_still_allowed)]
 """Whether the token of the request is valid at that moment: an answer may go on for days."""
-Job = Annotated[JobView, Depends(job_of_path)]
-"""The job that the path names."""

@@ -65,6 +65,10 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
 
+def unauthorized() -> ApiError:
+    return ApiError(401, UNAUTHORIZED, headers={"WWW-Authenticate": 'Bearer realm="slotwise"'})
+
+
 def bad_request(*errors: str) -> ApiError:
     return ApiError(400, *errors)
 

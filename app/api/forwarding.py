@@ -44,33 +44,15 @@ _MAX_DIGITS = 10
 _READS = frozenset({"GET", "HEAD"})
 
 # Of the connection and not of the request, or judged already: the origin, by the one that the client called.
-_NOT_SENT_ON = frozenset(
-    {
-        b"host",
-        b"origin",
-        b"connection",
-        b"keep-alive",
-        b"transfer-encoding",
-        b"content-length",
-        b"upgrade",
-        b"te",
-        b"expect",
-        b"accept-encoding",
-        FORWARDED,
-    }
-)
+_NOT_SENT_ON = {
+    b"host", b"origin", b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"upgrade", b"te",
+    b"expect", b"accept-encoding", FORWARDED,
+}  # fmt: skip
 # Those at the end every server adds to its answers, and so does the one that sends this answer back.
-_NOT_SENT_BACK = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"transfer-encoding",
-        b"content-length",
-        b"x-request-id",
-        b"date",
-        MARK.lower().encode(),
-    }
-)
+_NOT_SENT_BACK = {
+    b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"x-request-id", b"date",
+    MARK.lower().encode(),
+}  # fmt: skip
 
 
 class Forwarding:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar
 
+from fastapi import Depends
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +26,6 @@ from app.model.strictjson import StrictJsonError, decode_json_strict
 
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
 
 # One thread: what is decoded is Python's work, and several would take the event loop's turns.
 _decoders = ThreadPoolExecutor(1, "decode")
@@ -148,14 +149,16 @@ async def read_json_object(
     return await decoded(parsed, body)
 
 
-async def read_model(request: Request, model: type[M], *, what: str, empty_ok: bool = False) -> M:
-    """The body as a ``model``, whose fields say what is `Expected` of them."""
-    return await read_json_object(
-        request, lambda document: _parsed(model, document), what=what, empty_ok=empty_ok
-    )
+def body_of(model: type[BaseModel], *, what: str, empty_ok: bool = False) -> Any:
+    """The dependency that gives the body as a ``model``, whose fields say what is `Expected` of them."""
+
+    async def read(request: Request) -> Any:
+        return await read_json_object(request, partial(_parsed, model), what=what, empty_ok=empty_ok)
+
+    return Depends(read)
 
 
-def _parsed(model: type[M], document: dict[str, Any]) -> M:
+def _parsed(model: type[BaseModel], document: dict[str, Any]) -> BaseModel:
     try:
         return model.model_validate(document, strict=True)
     except ValidationError as error:

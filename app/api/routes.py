@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.answers import BytesResponse, HeadersOnly, model_bytes
 from app.api.auth import PRINCIPAL
 from app.api.calls import Calls
-from app.api.errors import UNAUTHORIZED, ApiError, bad_request
+from app.api.errors import bad_request, unauthorized
 from app.api.middleware import route_path
 from app.api.openapi import usual_refusals
 from app.model.sentences import shown
@@ -209,7 +209,7 @@ class Routes(APIRouter):
         # HEAD is GET without the body.
         route = node.routes.get("GET" if method == "HEAD" else method) if node is not None else None
         if scope[PRINCIPAL] is None and not _is_open(None if route is None else route.access, scope):
-            raise ApiError(401, UNAUTHORIZED, headers={"WWW-Authenticate": 'Bearer realm="slotwise"'})
+            raise unauthorized()
         if node is None:
             # What was added to the application later, or nothing.
             await super().app(scope, receive, send)

@@ -37,22 +37,20 @@ from app.cli.submit import read_document
 
 _CHANGES_SHOWN: Final = 8
 
-PolicyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--policy",
-        metavar="FILE",
-        parser=path_of,
-        show_default=False,
-        help="YAML or JSON (docs/autoscaler.md); without it the defaults hold.",
-    ),
-]
-
 
 def autoscale(
     job: JobArgument,
     call: Call,
-    policy_file: PolicyOption = None,
+    policy_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            parser=path_of,
+            show_default=False,
+            help="YAML or JSON (docs/autoscaler.md); without it the defaults hold.",
+        ),
+    ] = None,
     recommend_only: Annotated[
         bool, typer.Option("--recommend-only", help="Print decisions and reasons; declare nothing.")
     ] = False,

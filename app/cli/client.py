@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
@@ -40,7 +39,7 @@ _HEX = re.compile(rf"[0-9a-f]{{{PREFIX_MIN_DIGITS},32}}\Z")
 
 
 class Client:
-    """One server, one token. Use it in a ``with`` block."""
+    """One server, one token. Close it in the end."""
 
     def __init__(
         self,
@@ -77,14 +76,6 @@ class Client:
             )
         except httpx.InvalidURL as error:
             raise UsageError(f"{self.server!r} is not the address of a server: {error}.") from None
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._http.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.cli.doctor import Check
 from app.model.addresses import is_loopback, spark_masters, web_pages
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 
 _TIMEOUT_S = 5.0
+_ADVICE: Final[dict[int | None, str]] = {
+    None: "Check cluster_master, the network, and cluster_ca_file.",
+    401: "The token is not accepted: check cluster_token_file.",
+    403: "Bind the account to the role in docs/kubernetes.md.",
+}
+"""By the status that the API answers."""
 # What Spark's client does with pods from the drivers, and the server itself.
 PERMISSIONS = ("create", "get", "list", "watch", "delete", "deletecollection")
 
@@ -150,14 +156,14 @@ def kubernetes_checks(settings: Settings) -> Iterator[Check]:
             yield Check(name, True, f"{runner.run(api.version())} at {api.server}")
             yield from _of_account(settings, api, runner, is_template_usable=template.ok)
         except ApiError as error:
-            yield Check(name, False, str(error), _advice(error.status))
+            yield Check(name, False, str(error), _ADVICE.get(error.status, "Look at the API server."))
         finally:
             runner.run(api.close())
 
 
 def _of_pods(settings: Settings) -> Iterator[Check]:
     """What can be told of the pods without the API; the first line is about the template."""
-    from app.cluster.kubernetes.template import TemplateError, is_on_host_network, read_template, why_unseen
+    from app.cluster.kubernetes.pod_spec import TemplateError, is_on_host_network, read_template, why_unseen
 
     file, template = settings.cluster_pod_template, None
     try:
@@ -209,15 +215,3 @@ def _of_account(
     else:
         found = f"one with {settings.cluster_image} would be let in (a dry run; nothing was made)"
         yield Check("Kubernetes pods", True, found)
-
-
-def _advice(status: int | None) -> str:
-    match status:
-        case None:
-            return "Check cluster_master, the network, and cluster_ca_file."
-        case 401:
-            return "The token is not accepted: check cluster_token_file."
-        case 403:
-            return "Bind the account to the role in docs/kubernetes.md."
-        case _:
-            return "Look at the API server."

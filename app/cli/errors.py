@@ -5,6 +5,7 @@ from __future__ import annotations
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_TAKEN_BACK = 3
+EXIT_TIMEOUT = 4
 
 
 class CliError(Exception):
@@ -39,6 +40,12 @@ class TakenBack(CliError):
     """A rescale that was waited for was taken back: the job runs on as it did before."""
 
     exit_code = EXIT_TAKEN_BACK
+
+
+class TimeIsOver(CliError):
+    """What was waited for has not come in the time that was given for it. The job, or its new version, goes on."""
+
+    exit_code = EXIT_TIMEOUT
 
 
 class NoServer(CliError):

@@ -8,7 +8,6 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Annotated, Any, Final
 
 import typer
@@ -164,9 +163,7 @@ class JobChanges:
     def __enter__(self) -> JobChanges:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         if self._thread is not None:
             self._client.end_lines()

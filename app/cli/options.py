@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -98,9 +97,7 @@ class Call:
         self.client = Client(self.server, self.token_file)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.client.close()
 
     def answer(self, value: Any, text: str | Callable[[Any], object]) -> None:

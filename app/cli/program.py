@@ -16,7 +16,6 @@ import typer
 from app.cli import (
     autoscale,
     cluster,
-    demo,
     doctor,
     events,
     jobs,
@@ -30,6 +29,7 @@ from app.cli import (
     submit,
     watch,
 )
+from app.cli.demo.command import demo
 from app.cli.errors import EXIT_REFUSED, CliError
 from app.cli.options import expanded
 from app.cli.output import warn
@@ -76,7 +76,7 @@ for _name, _function, _summary in (
     ("stop", jobs.stop, "Stop a job at a batch boundary."),
     ("forget", jobs.forget, "Delete a job that has ended."),
     ("members", members.members, "List the servers that share the jobs."),
-    ("demo", demo.demo, "Rescale and kill a real job; check its output."),
+    ("demo", demo, "Rescale and kill a real job; check its output."),
     ("doctor", doctor.doctor, "Check that this machine can run a server."),
     ("version", doctor.version, "Print the versions."),
 ):

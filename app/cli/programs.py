@@ -308,13 +308,8 @@ def _file_hint(sentences: Sequence[str], path: Path, artifacts: Mapping[str, byt
     return None
 
 
-def post(client: Client, submitted: Submitted, *, dry_run: bool = False) -> Json:
-    """Submit it, or ask what would become of it; the server's answer."""
-    return send_to(client, "POST", "/jobs", submitted, dry_run=dry_run)
-
-
 def send_to(client: Client, method: str, path: str, submitted: Submitted, *, dry_run: bool = False) -> Json:
-    """Send it to ``path``; the server's answer."""
+    """Send it to ``path``, or ask what would become of it; the server's answer."""
     params = {"dryRun": "true"} if dry_run else None
     patience_s = PLANNING_ANSWER_S if submitted.preparation else None
     if not submitted.artifacts:

@@ -247,11 +247,6 @@ def newest_record(client: Client, job_id: str) -> dict[str, Any] | None:
     return records[0] if records else None
 
 
-def newest_rescale(client: Client, job_id: str) -> str | None:
-    record = newest_record(client, job_id)
-    return None if record is None else str(record["rescaleUuid"])
-
-
 def wait_for_rescale(
     client: Client, job_id: str, before: dict[str, Any] | None, held: Held | None = None
 ) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ import typer
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.cli.client import Client, Json
-from app.cli.errors import CliError, UsageError
+from app.cli.errors import CliError, TimeIsOver, UsageError
 from app.cli.events import LOOK_S, JobChanges
 from app.cli.jobs import accepted, ended_as
 from app.cli.options import Call
@@ -25,12 +25,11 @@ from app.cli.programs import (
     Submitted,
     is_program_file,
     planning,
-    post,
     read_files,
     read_program_file,
     send_to,
 )
-from app.cli.waiting import EXIT_TIMEOUT, not_under_way, wait_until_under_way
+from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import is_program, parse_submitted
 from app.model.status import TERMINAL_STATUSES
@@ -84,7 +83,7 @@ def submit(
         return
     problem: CliError | None = None
     with planning(submitted):
-        job_id = str(post(call.client, submitted)["jobid"])
+        job_id = str(send_to(call.client, "POST", "/jobs", submitted)["jobid"])
     state = "accepted"
     if wait:
         with accepted(f"The job {job_id} was submitted, and continues."):
@@ -106,7 +105,7 @@ def plan(file: JobFileArgument, options: ProgramOptions, call: Call) -> None:
     its queries, and starts none of them; nothing is submitted."""
     submitted = read_submitted(file, options)
     with planning(submitted):
-        graph = post(call.client, submitted, dry_run=True)
+        graph = send_to(call.client, "POST", "/jobs", submitted, dry_run=True)
     call.answer(graph, lambda _: show_table(_COLUMNS, graph["vertices"]))
 
 
@@ -241,7 +240,7 @@ def read_artifacts(listed: object, folder: Path) -> dict[str, bytes]:
 
 def send(client: Client, document: dict[str, Any], artifacts: dict[str, bytes]) -> str:
     """Submit a graph with its artifacts and return the job's id."""
-    return str(post(client, Submitted(document, artifacts))["jobid"])
+    return str(send_to(client, "POST", "/jobs", Submitted(document, artifacts))["jobid"])
 
 
 def wait_until_running(client: Client, job_id: str, tell: Callable[[str], None]) -> str:
@@ -255,12 +254,6 @@ def wait_until_running(client: Client, job_id: str, tell: Callable[[str], None])
     if state in TERMINAL_STATUSES and state != "FINISHED":
         raise ended_as(client, job_id, state)
     return state
-
-
-class NotInForce(CliError):
-    """A new version has not proven itself in the time that was given for it. It goes on."""
-
-    exit_code = EXIT_TIMEOUT
 
 
 def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeout_s: float | None) -> None:
@@ -310,7 +303,7 @@ def _outcome(
             left_s = None if timeout_s is None else began_s + timeout_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 sentence = f"Version {number} has not proven itself within {timeout_s:g} s. It goes on."
-                return version, NotInForce(sentence, f"See: slotwise explain {job_id}")
+                return version, TimeIsOver(sentence, f"See: slotwise explain {job_id}")
             changes.wait(left_s if left_s is not None and left_s < LOOK_S else None)
 
 

@@ -7,30 +7,22 @@ import sys
 import time
 from collections.abc import Callable
 from math import inf
-from types import TracebackType
 
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from app.cli.client import Client, Json
-from app.cli.errors import CliError
+from app.cli.errors import TimeIsOver
 from app.cli.events import JobChanges
 from app.cli.jobs import explanation_lines, last_failure_line, state_of
 from app.cli.output import STATUS_STYLES, format_ms, printable, warn
 from app.model.status import TERMINAL_STATUSES
 
-EXIT_TIMEOUT = 4
 _SHOWN_EVERY_S = 1.0
 """Sentences of an explanation have times that run."""
 CLUSTER_LOOK_S = 10.0
 _DIGITS = re.compile(r"[0-9.]+( (ms|s|min|h|days)\b)?")
-
-
-class TimeIsOver(CliError):
-    """A job has processed nothing in the time that was given for it. It goes on."""
-
-    exit_code = EXIT_TIMEOUT
 
 
 def wait_until_under_way(
@@ -81,9 +73,7 @@ class Waiting:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
 

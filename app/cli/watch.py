@@ -122,7 +122,7 @@ def _watch_lines(
             away = True
         else:
             away = False
-            now = seen.as_json() if as_json else plain_line(seen, with_rates=False)
+            now = asdict(seen) if as_json else plain_line(seen, with_rates=False)
             if now != last:
                 print_json(now, compact=True) if as_json else say(plain_line(seen))
                 last = now
@@ -243,9 +243,6 @@ class Look:
     @property
     def ended(self) -> bool:
         return self.status in TERMINAL_STATUSES
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def look(client: Client, job_id: str, rescales: int = RESCALES_SHOWN) -> Look:

@@ -1,4 +1,8 @@
-"""The answer to a scrape, made in pieces, so that it does not delay other requests if there are many jobs."""
+"""The answer to a scrape: figures of this server and of the jobs that it owns, read from memory. It is made in pieces,
+so that it does not delay other requests if there are many jobs.
+
+Unknown figures are left out, never reported as 0.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ from prometheus_client.exposition import choose_encoder
 from app.api.monitoring.meters import Meters
 from app.api.render.metrics import batch_figures
 from app.model.jobgraph import JobVertex
-from app.model.protocol import VertexBatch
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.worker.job.load import total_backlog
@@ -146,7 +149,7 @@ class Exposition:
         for kind, drivers in (("job", sums.drivers), ("warm", census.warm_drivers)):
             metrics.add(SERVER_FAMILIES, {"kind": kind}, {"drivers": drivers})
         metrics.add(SERVER_FAMILIES, {"version": self._version}, {"info": 1})
-        return metrics.all()
+        return metrics.by_family.values()
 
 
 class _Metrics:
@@ -154,12 +157,16 @@ class _Metrics:
 
     def __init__(self) -> None:
         families = (SERVER_FAMILIES, JOB_FAMILIES, VERTEX_FAMILIES)
-        self._of = {family.name: _metric(family) for each in families for family in each.values()}
+        self.by_family = {
+            family.name: Metric(family.name.removesuffix("_total"), family.text, family.kind)
+            for each in families
+            for family in each.values()
+        }
 
     def add(self, families: Mapping[str, Family], labels: dict[str, str], figures: Figures) -> None:
         for name, value in figures.items():
             family = families[name].name
-            self._of[family].add_sample(family, labels, value)
+            self.by_family[family].add_sample(family, labels, value)
 
     def add_job(self, view: JobView, now_ms: int) -> None:
         labels = {"job_id": view.job_id, "job_name": _label(view.state.graph.name)}
@@ -169,13 +176,6 @@ class _Metrics:
         for vertex, figures in vertex_figures(view):
             labels = {"job_id": view.job_id, "vertex_id": vertex.id, "vertex_name": _label(vertex.name)}
             self.add(VERTEX_FAMILIES, labels, figures)
-
-    def all(self) -> Iterable[Metric]:
-        return self._of.values()
-
-
-def _metric(family: Family) -> Metric:
-    return Metric(family.name.removesuffix("_total"), family.text, family.kind)
 
 
 def _text(encode: _Encode, metric: Metric) -> bytes:
@@ -323,7 +323,9 @@ def vertex_figures(view: JobView) -> Iterator[tuple[JobVertex, Figures]]:
     """Of each vertex of a job."""
     state = view.state
     parallelism = dict(state.plan.parallelism) if state.plan else {}
-    last = _last_batches(view)
+    # What each vertex did in the last batch that it was part of.
+    reports = sorted(view.last_batches.values(), key=lambda report: report.at_ms)
+    last = {batch.vertex_id: batch for report in reports for batch in report.vertices}
     for vertex in state.graph.vertices:
         known: dict[str, float | None] = {"parallelism": parallelism.get(vertex.id)}
         if (totals := view.load.totals(vertex.id, whole_life=True)) is not None:
@@ -342,12 +344,6 @@ def vertex_figures(view: JobView) -> Iterator[tuple[JobVertex, Figures]]:
                 "state_bytes": batch.state_bytes,
             }
         yield vertex, {name: value for name, value in known.items() if value is not None}
-
-
-def _last_batches(view: JobView) -> dict[str, VertexBatch]:
-    """What each vertex did in the last batch that it was part of."""
-    reports = sorted(view.last_batches.values(), key=lambda report: report.at_ms)
-    return {batch.vertex_id: batch for report in reports for batch in report.vertices}
 
 
 @dataclass(slots=True)

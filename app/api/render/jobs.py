@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
 from app.api.render.execution import VertexExecution, region_progress, vertex_executions
@@ -38,19 +38,7 @@ _READ_AND_WRITTEN: Final = {
 }
 
 # Before anything is known: present for Flink's clients, marked incomplete.
-NOT_MEASURED = schema.IoMetrics(
-    read_bytes=0,
-    read_bytes_complete=False,
-    write_bytes=0,
-    write_bytes_complete=False,
-    read_records=0,
-    read_records_complete=False,
-    write_records=0,
-    write_records_complete=False,
-    accumulated_backpressured_time=0,
-    accumulated_idle_time=0,
-    accumulated_busy_time=0.0,
-)
+NOT_MEASURED = schema.IoMetrics.model_validate(dict.fromkeys(schema.IoMetrics.model_fields, 0))
 
 
 def newest_first(
@@ -62,11 +50,7 @@ def newest_first(
     return sorted([*views, *unreadable], key=lambda one: (one.submitted_ms, one.job_id), reverse=True)
 
 
-def job_list(jobs: Iterable[JobView | UnreadableJob]) -> schema.JobList:
-    return schema.JobList(jobs=[_id_and_status(job) for job in jobs])
-
-
-def _id_and_status(job: JobView | UnreadableJob) -> schema.JobIdAndStatus:
+def id_and_status(job: JobView | UnreadableJob) -> schema.JobIdAndStatus:
     if isinstance(job, UnreadableJob):
         return schema.JobIdAndStatus(id=job.job_id, status=job.status, unreadable=job.why)
     return schema.JobIdAndStatus(id=job.job_id, status=job.status)
@@ -100,7 +84,9 @@ def job_overview(view: JobView, now_ms: int) -> schema.JobOverview:
         tasks[execution.status] += execution.tasks
     return schema.JobOverview(
         **_of_job(view, now_ms),
-        last_modification=last_modification_ms(view),
+        last_modification=max(
+            [view.submitted_ms, view.ended_ms or 0, *dict(view.state.status_since_ms).values()]
+        ),
         tasks=_overview_tasks(tasks),
     )
 
@@ -318,11 +304,6 @@ def exception_name(error: str) -> str:
     """The class that a failure's text starts with, as Python and Java write it."""
     match = _EXCEPTION_NAME.match(error)
     return match[1] if match else "Failure"
-
-
-def last_modification_ms(view: JobView) -> int:
-    times = [since_ms for _, since_ms in view.state.status_since_ms]
-    return max([view.submitted_ms, view.ended_ms or 0, *times])
 
 
 def render_stop(stop: Stop) -> runs.StopStatus:

@@ -16,7 +16,7 @@ from app.api.errors import bad_request
 from app.api.openapi import answered, request_body
 from app.api.parameters import PAGE, After, DryRun, Limit
 from app.api.render import explanation as render
-from app.api.requests import by_vertex, kind_of, not_known, read_json_object, read_model
+from app.api.requests import body_of, by_vertex, kind_of, not_known, read_json_object
 from app.api.routes import Operation
 from app.api.schema import rescales as schema
 from app.api.schema.base import Empty
@@ -214,10 +214,6 @@ async def get_slot_share(job: Job, response: Response) -> SlotShare:
 _DeclaredShare = Annotated[Declaration, declaration(lambda state: state.share.version, "The slot share is")]
 
 
-async def _share(request: Request) -> SlotShare:
-    return await read_model(request, SlotShare, what='{"weight": 1, "priority": 0, "cap": null}')
-
-
 @router.put(
     _SHARE_PATH,
     responses=answered(
@@ -239,7 +235,7 @@ async def put_slot_share(
     job: Job,
     plane: Plane,
     declared: _DeclaredShare,
-    share: Annotated[SlotShare, Depends(_share)],
+    share: Annotated[SlotShare, body_of(SlotShare, what='{"weight": 1, "priority": 0, "cap": null}')],
 ) -> Empty:
     """Declare the weight, priority and cap of a job among the others
 

@@ -20,7 +20,7 @@ from app.api.render import jobs as render
 from app.api.render.decisions import decisions
 from app.api.render.execution import VertexExecution, vertex_executions
 from app.api.render.vertices import vertex_details
-from app.api.requests import read_model
+from app.api.requests import body_of
 from app.api.routes import Operation
 from app.api.schema import jobs as schema
 from app.api.schema import runs
@@ -39,7 +39,8 @@ router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=Operation)
 @router.get("")
 async def list_jobs(plane: Plane) -> schema.JobList:
     """Ids and statuses of all jobs"""
-    return render.job_list(render.newest_first(plane.jobs(), plane.unreadable_jobs()))
+    jobs = render.newest_first(plane.jobs(), plane.unreadable_jobs())
+    return schema.JobList(jobs=[render.id_and_status(job) for job in jobs])
 
 
 @router.get("/overview", response_model=schema.JobsOverview)
@@ -172,9 +173,13 @@ async def cancel_job(jobid: JobId, plane: Plane, principal: Principal, mode: Mod
     return Empty()
 
 
-async def _stop_body(request: Request) -> runs.StopBody:
-    what = '{} or {"triggerId": "<32 hexadecimal digits>"}'
-    return await read_model(request, runs.StopBody, what=what, empty_ok=True)
+_StopBody = Annotated[
+    runs.StopBody,
+    body_of(runs.StopBody, what='{} or {"triggerId": "<32 hexadecimal digits>"}', empty_ok=True),
+]
+_SavepointBody = Annotated[
+    runs.SavepointBody, body_of(runs.SavepointBody, what='{"cancel-job": false}', empty_ok=True)
+]
 
 
 @router.post(
@@ -187,16 +192,10 @@ async def _stop_body(request: Request) -> runs.StopBody:
         required=False,
     ),
 )
-async def stop_job(
-    jobid: JobId, plane: Plane, principal: Principal, body: Annotated[runs.StopBody, Depends(_stop_body)]
-) -> runs.StopAccepted:
+async def stop_job(jobid: JobId, plane: Plane, principal: Principal, body: _StopBody) -> runs.StopAccepted:
     """Stop a job after its current micro-batch, with a complete checkpoint"""
     trigger_id = await plane.stop(jobid, trigger_id=body.trigger_id, requested_by=principal)
     return runs.StopAccepted(request_id=trigger_id)
-
-
-async def _savepoint_body(request: Request) -> runs.SavepointBody:
-    return await read_model(request, runs.SavepointBody, what='{"cancel-job": false}', empty_ok=True)
 
 
 @router.post(
@@ -207,9 +206,7 @@ async def _savepoint_body(request: Request) -> runs.SavepointBody:
         "May be empty.", {"application/json": runs.SavepointBody.model_json_schema()}, required=False
     ),
 )
-async def make_savepoint(
-    jobid: JobId, plane: Plane, body: Annotated[runs.SavepointBody, Depends(_savepoint_body)]
-) -> runs.StopAccepted:
+async def make_savepoint(jobid: JobId, plane: Plane, body: _SavepointBody) -> runs.StopAccepted:
     """The checkpoint of a running job
 
     Each committed micro-batch is a complete checkpoint, so nothing has to be done. The job continues to write there:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 import app.web
 from app.api.answers import BytesResponse, PiecewiseResponse
 from app.api.auth import PRINCIPAL
-from app.api.errors import UNAUTHORIZED, ApiError, not_found
+from app.api.errors import not_found, unauthorized
 from app.api.routes import PublicOperation
 from app.model.sentences import shown
 
@@ -97,7 +97,7 @@ async def get_dashboard(request: Request) -> Response:
         return _dashboard()
     # To programs there is nothing here, as in Flink's API.
     if request.scope[PRINCIPAL] is None:
-        raise ApiError(401, UNAUTHORIZED, headers={"WWW-Authenticate": 'Bearer realm="slotwise"'})
+        raise unauthorized()
     raise HTTPException(404)
 
 

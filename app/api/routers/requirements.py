@@ -231,11 +231,7 @@ def _asked_of(errors: list[str], key: str, entry: Any) -> tuple[tuple[int, int],
 def _partitions(entry: Any, wrong: list[str]) -> int | None:
     if not isinstance(entry, dict) or _PARTITIONS not in entry:
         return None
-    value = entry[_PARTITIONS]
-    if type(value) is not int:  # nor a boolean
-        wrong.append(f"{_PARTITIONS} should be an integer, found {kind_of(value)}.")
-        return None
-    return value
+    return _integer(_PARTITIONS, entry[_PARTITIONS], "an integer", wrong)
 
 
 def _bounds_of(entry: Any, wrong: list[str]) -> tuple[int, int]:
@@ -260,8 +256,11 @@ def _bound(name: str, parallelism: dict[str, Any], wrong: list[str]) -> int:
     if name not in parallelism:
         wrong.append(f"the field {name} in parallelism is missing.")
         return 0
-    value = parallelism[name]
-    if type(value) is not int:  # nor a boolean
-        wrong.append(f"{name} should be an integer (-1 for the default), found {kind_of(value)}.")
-        return 0
-    return value
+    return _integer(name, parallelism[name], "an integer (-1 for the default)", wrong)
+
+
+def _integer(name: str, value: Any, what: str, wrong: list[str]) -> int:
+    if type(value) is int:  # nor a boolean
+        return value
+    wrong.append(f"{name} should be {what}, found {kind_of(value)}.")
+    return 0

@@ -107,17 +107,10 @@ async def _graph(body: bytes, *, is_json: bool) -> JobGraph | ProgramDocument:
     if not body.strip():
         raise bad_request("The job graph is empty: a document with name and vertices is expected.")
     try:
-        return await decoded(_graph_of_json if is_json else _graph_of_yaml, body)
+        decode = decode_json_strict if is_json else decode_yaml_strict
+        return await decoded(lambda text: parse_submitted(decode(text)), body)
     except (StrictJsonError, StrictYamlError, GraphErrors) as error:
         raise bad_request(*error.errors) from None
-
-
-def _graph_of_json(body: bytes) -> JobGraph | ProgramDocument:
-    return parse_submitted(decode_json_strict(body))
-
-
-def _graph_of_yaml(body: bytes) -> JobGraph | ProgramDocument:
-    return parse_submitted(decode_yaml_strict(body))
 
 
 async def _read_form(request: Request) -> _Form:

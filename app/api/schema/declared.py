@@ -12,21 +12,15 @@ from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 from app.scheduler.arbiter import Why
 
+_Limit = Annotated[int, Field(ge=1, le=MAX_PARALLELISM_LIMIT)]
+
 
 class VertexLimits(Camel):
     """A missing or null field means no limit."""
 
-    floor: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_PARALLELISM_LIMIT,
-        description="The least parallelism for all declared bounds.",
-    )
-    ceiling: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_PARALLELISM_LIMIT,
-        description="The greatest parallelism for all declared bounds.",
+    floor: _Limit | None = Field(default=None, description="The least parallelism for all declared bounds.")
+    ceiling: _Limit | None = Field(
+        default=None, description="The greatest parallelism for all declared bounds."
     )
 
 

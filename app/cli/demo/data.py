@@ -18,7 +18,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from app.cli.errors import CliError
@@ -113,9 +112,7 @@ class Replay:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
 

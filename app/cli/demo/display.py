@@ -1,10 +1,12 @@
-"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere.
+
+A display is told each ``step`` that begins, in a ``note`` what came of it, and with a ``tick`` how the job is now.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,22 +18,6 @@ from app.cli.output import format_number
 from app.cli.watch import Look, plain_line, render
 
 LINE_INTERVAL_S = 5.0
-
-
-class Display(Protocol):
-    """Told what happens; it decides what of it to show, and how."""
-
-    def step(self, text: str) -> None:
-        """Something begins."""
-
-    def note(self, text: str) -> None:
-        """What came of it, or a detail."""
-
-    def tick(self, look: Look, rows_done: int, rows_total: int) -> None:
-        """How the job is now."""
-
-    def close(self) -> None:
-        """Nothing more is shown."""
 
 
 def _elapsed(start: float) -> str:
@@ -94,3 +80,6 @@ class LiveDisplay:
 
     def close(self) -> None:
         self._live.stop()
+
+
+Display = PlainDisplay | LiveDisplay

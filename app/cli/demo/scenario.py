@@ -15,7 +15,7 @@ from app.cli.demo.data import rows_in_sink
 from app.cli.demo.display import Display
 from app.cli.errors import CliError, Refused
 from app.cli.jobs import ended_as, wait_until_ended, wait_until_stopped
-from app.cli.require import Wanted, declare, newest_rescale
+from app.cli.require import Wanted, declare, newest_record
 from app.cli.rescales import sentence_of
 from app.cli.watch import Look, look
 
@@ -104,7 +104,7 @@ class Scenario:
     def _rescale(self, name: str, wanted: Wanted) -> None:
         shown = ", ".join(f"{vertex}={lower}:{upper}" for vertex, (lower, upper) in wanted.items())
         self.display.step(f"PUT resource-requirements, {name}: {shown}")
-        before = newest_rescale(self.client, self.job_id)
+        before = newest_record(self.client, self.job_id)
         driver = self._look().driver_pid
         declare(self.client, self.job_id, wanted, f"demo: {name}")
         record = self._rescale_after(before)
@@ -120,14 +120,14 @@ class Scenario:
             "explanation": list(seen.sentences),
         }
 
-    def _rescale_after(self, before: str | None) -> dict[str, Any]:
+    def _rescale_after(self, before: dict[str, Any] | None) -> dict[str, Any]:
         """The first record after ``before``, once it has ended."""
         found: list[dict[str, Any]] = []
 
         def ended(seen: Look) -> bool:
             found.clear()
             for record in seen.rescales:
-                if record["rescaleUuid"] == before:
+                if before is not None and record["rescaleUuid"] == before["rescaleUuid"]:
                     break
                 found.append(record)
             return bool(found) and found[-1]["terminalState"] is not None
@@ -139,7 +139,7 @@ class Scenario:
         pid = self._look().driver_pid
         if pid is None:
             raise CliError("The server does not say which process the driver is, so it cannot be killed.")
-        before = newest_rescale(self.client, self.job_id)
+        before = newest_record(self.client, self.job_id)
         self.display.step(f"kill -9 {pid}, the driver")
         killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)

@@ -28,17 +28,10 @@ LONGEST_RETRY_S = 3600.0
 """but no longer than this, nor twice as long while a job waits for the slots that it cannot do without."""
 
 # Why a container waits that will not start by itself, as the kubelet says it. "ContainerCreating" is none of them.
-_NO_IMAGE = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ImageInspectError",
-        "ErrImageNeverPull",
-        "RegistryUnavailable",
-        "SignatureValidationFailed",
-    }
-)
+_NO_IMAGE = {
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ImageInspectError", "ErrImageNeverPull",
+    "RegistryUnavailable", "SignatureValidationFailed",
+}  # fmt: skip
 _NO_CONTAINER = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _MOST_WORDS = 400
 

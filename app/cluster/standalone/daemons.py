@@ -16,9 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -36,6 +35,8 @@ _SCALA = "2.13"
 _MASTER_CLASS = "org.apache.spark.deploy.master.Master"
 _WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
 _DAEMON_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_WORKER_TIMEOUT = "-Dspark.worker.timeout=15"
+"""In seconds: a worker that is silent for longer is lost to the master."""
 _START_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 15.0
 _POLL_S = 0.05
@@ -67,7 +68,6 @@ class _State:
     master: Daemon | None = None
     workers: tuple[Daemon, ...] = ()
     numbered: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class DevCluster:
@@ -80,10 +80,6 @@ class DevCluster:
         self._home = home
         # Kept so that they are waited for when they have ended; they outlive this object.
         self._children: list[subprocess.Popen[bytes]] = []
-
-    @property
-    def exists(self) -> bool:
-        return (self.directory / _FILE).exists()
 
     @property
     def master_url(self) -> str:
@@ -104,10 +100,8 @@ class DevCluster:
 
     # -- doing
 
-    def up(self, *, worker_timeout_s: int = 15) -> None:
+    def up(self) -> None:
         """Start the master, where there is none; one that was here before is on the same ports again.
-
-        ``worker_timeout_s``: how long a worker may be silent before the master takes it for lost.
 
         Raises:
             ClusterError: it does not start.
@@ -117,7 +111,6 @@ class DevCluster:
             return
         if state.master is not None:
             port, webui_port = state.master.port, state.master.webui_port
-            worker_timeout_s = int(state.options.get("worker_timeout_s", worker_timeout_s))
         else:
             port, webui_port = _free_ports(2)
         recovery = self.directory / "recovery"
@@ -126,27 +119,21 @@ class DevCluster:
             "master",
             port,
             webui_port,
-            [
-                f"-Dspark.worker.timeout={worker_timeout_s}",
-                "-Dspark.deploy.recoveryMode=FILESYSTEM",
-                f"-Dspark.deploy.recoveryDirectory={recovery}",
-            ],
-            [_MASTER_CLASS, "--host", LOOPBACK, "--port", str(port), "--webui-port", str(webui_port)],
+            ["-Dspark.deploy.recoveryMode=FILESYSTEM", f"-Dspark.deploy.recoveryDirectory={recovery}"],
+            _MASTER_CLASS,
         )
-        self._save(replace(state, master=master, options={"worker_timeout_s": worker_timeout_s}))
+        self._save(replace(state, master=master))
         self._await(master, "the master is alive", lambda roster: roster.is_alive)
 
-    def add(self, *, cores: int, memory_mb: int, name: str | None = None) -> Daemon:
+    def add(self, *, cores: int, memory_mb: int) -> Daemon:
         """Start one more worker, and wait until the master knows it.
 
         Raises:
             ClusterError: there is no master, or the worker does not start.
         """
         state = self._load()
-        master = self._master()
-        timeout_s = int(state.options.get("worker_timeout_s", 60))
-        number = state.numbered + 1
-        name = name or f"worker-{number}"
+        master_url, number = self.master_url, state.numbered + 1
+        name = f"worker-{number}"
         port, webui_port = _free_ports(2)
         work_dir = self.directory / name
         make_private(work_dir)
@@ -154,16 +141,9 @@ class DevCluster:
             name,
             port,
             webui_port,
-            [
-                f"-Dspark.worker.timeout={timeout_s}",
-                "-Dspark.decommission.enabled=true",
-                "-Dspark.worker.cleanup.enabled=true",
-            ],
-            [
-                *(_WORKER_CLASS, "--host", LOOPBACK, "--port", str(port), "--webui-port", str(webui_port)),
-                *("--cores", str(cores), "--memory", f"{memory_mb}m", "--work-dir", str(work_dir)),
-                f"spark://{LOOPBACK}:{master.port}",
-            ],
+            ["-Dspark.decommission.enabled=true", "-Dspark.worker.cleanup.enabled=true"],
+            _WORKER_CLASS,
+            *("--cores", str(cores), "--memory", f"{memory_mb}m", "--work-dir", str(work_dir), master_url),
         )
         worker = replace(worker, cores=cores)
         self._save(replace(state, workers=(*state.workers, worker), numbered=number))
@@ -237,7 +217,7 @@ class DevCluster:
             document = json.loads((self.directory / _FILE).read_text(encoding="utf-8"))
             master = Daemon(**document["master"]) if document["master"] else None
             workers = tuple(Daemon(**each) for each in document["workers"])
-            return _State(master, workers, document["numbered"], document["options"])
+            return _State(master, workers, document["numbered"])
         except FileNotFoundError:
             return _State()
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -248,7 +228,7 @@ class DevCluster:
         write_whole(self.directory / _FILE, json.dumps(asdict(state), indent=2).encode())
 
     def _start(
-        self, name: str, port: int, webui_port: int, properties: list[str], arguments: list[str]
+        self, name: str, port: int, webui_port: int, properties: list[str], main_class: str, *arguments: str
     ) -> Daemon:
         make_private(self.directory)
         home = self._home or Path(own_environment().spark_home)
@@ -257,9 +237,10 @@ class DevCluster:
             *_DAEMON_OPTIONS,
             *OPENED_PACKAGES,
             "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            _WORKER_TIMEOUT,
             *properties,
-            "-cp",
-            str(home / "jars" / "*"),
+            *("-cp", str(home / "jars" / "*"), main_class),
+            *("--host", LOOPBACK, "--port", str(port), "--webui-port", str(webui_port)),
             *arguments,
         ]
         try:

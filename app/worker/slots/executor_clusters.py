@@ -11,8 +11,7 @@ import structlog
 
 from app.cluster.kubernetes.api import SERVICE_ACCOUNT_DIR, KubernetesApi
 from app.cluster.kubernetes.cluster import KubernetesCluster, java_options
-from app.cluster.kubernetes.pod_spec import PodSettings
-from app.cluster.kubernetes.template import is_on_host_network, read_template, why_unseen
+from app.cluster.kubernetes.pod_spec import PodSettings, is_on_host_network, read_template, why_unseen
 from app.cluster.ports import ExecutorCluster
 from app.cluster.reachability import watch_offers
 from app.cluster.standalone.cluster import StandaloneCluster

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cluster.kubernetes.pod_spec import PodSettings, pod_like_executors
-from app.cluster.kubernetes.template import (
+from app.cluster.kubernetes.pod_spec import (
+    PodSettings,
     TemplateError,
     executor_of,
     is_on_host_network,
+    pod_like_executors,
     read_template,
     why_unseen,
 )

@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from app.cluster.kubernetes.api import KubernetesApi
 from app.cluster.kubernetes.cluster import KubernetesCluster
-from app.cluster.kubernetes.pod_spec import PodSettings
-from app.cluster.kubernetes.template import TemplateError
+from app.cluster.kubernetes.pod_spec import PodSettings, TemplateError
 from app.cluster.ports import Offer
 from app.settings import load_settings
 from app.store.store import Store
