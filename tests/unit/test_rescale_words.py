@@ -12,14 +12,14 @@ from app.model.rescale import TriggerCause
 def vertices(**parallelism: tuple[int | None, int | None]) -> list[VertexRescale]:
     return [
         VertexRescale(
-            job_vertex_id=f"{place:032x}",
-            job_vertex_name=name,
+            vertex_id=f"{place:032x}",
+            name=name,
             slot_sharing_group_id="0" * 32,
-            slot_sharing_group_name="default",
-            desired_parallelism=9,
-            sufficient_parallelism=1,
-            pre_rescale_parallelism=before,
-            post_rescale_parallelism=after,
+            slot_sharing_group="default",
+            desired=9,
+            sufficient=1,
+            pre=before,
+            post=after,
         )
         for place, (name, (before, after)) in enumerate(parallelism.items())
     ]

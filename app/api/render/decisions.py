@@ -41,11 +41,7 @@ def _decision(
         schema.Decision,
         decision,
         vertex_name=name,
-        timestamp_ms=decision.at_ms,
-        lower_bound=decision.lower,
-        upper_bound=decision.upper,
-        skewed=list(decision.skewed),
-        groups=[list(group) for group in decision.groups] if with_groups else None,
+        groups=decision.groups if with_groups else None,
         sentence=decision_sentence(name, decision, is_running=run.state == "RUNNING"),
         region_run=run,
     )

@@ -20,21 +20,11 @@ def explanation(value: Explanation) -> schema.Explanation:
         status=value.status,
         scheduler_state=state.phase.kind,
         requirements_version=state.requirements.version,
-        slots=schema.SlotsExplained(
-            desired=value.desired_slots,
-            minimal=value.minimal_slots,
-            held=value.held_slots,
-            used=value.used_slots,
-        ),
+        slots=made_of(schema.SlotsExplained, value),
         slot_share=_slot_share(value),
         scaling_policy=policy_version(state.policy),
         executors=_executors(value),
-        supply=schema.SupplyExplained(
-            total=value.supply.total,
-            idle=value.supply.idle,
-            out_of_sight=value.supply.cluster_unreachable,
-            why=list(value.supply.why),
-        ),
+        supply=made_of(schema.SupplyExplained, value.supply),
         vertices={
             vertex.id: schema.VertexExplained(
                 name=vertex.name,
@@ -68,7 +58,6 @@ def policy_version(value: ScalingPolicy) -> declared.PolicyVersion:
         value,
         all_vertices=_limits(value.all_vertices),
         vertices=_vertices(value),
-        changed_timestamp_ms=value.changed_ms,
     )
 
 
@@ -77,7 +66,7 @@ def _vertices(value: ScalingPolicy) -> dict[str, declared.VertexLimits]:
 
 
 def _limits(limits: FloorCeiling) -> declared.VertexLimits:
-    return declared.VertexLimits(floor=limits.floor, ceiling=limits.ceiling)
+    return made_of(declared.VertexLimits, limits)
 
 
 def _executors(value: Explanation) -> schema.ExecutorsExplained | None:
@@ -89,7 +78,6 @@ def _slot_share(value: Explanation) -> declared.ShareExplained:
     return made_of(
         declared.ShareExplained,
         share,
-        changed_timestamp_ms=share.changed_ms,
         share=None if allotment is None else allotment.share,
         allowed=None if allotment is None else allotment.allowed,
         why=None if allotment is None else declared.ShareReason(allotment.why.value),
@@ -102,12 +90,12 @@ def _rollback(state: JobState) -> schema.RollbackExplained | None:
     taken = state.taken_back
     if taken is None:
         return None
-    return schema.RollbackExplained(
+    return made_of(
+        schema.RollbackExplained,
+        taken,
         rescale=taken.record or None,
-        timestamp_ms=taken.at_ms,
-        reason=taken.why,
         tried=dict(taken.tried),
-        back_at=dict(taken.good),
+        good=dict(taken.good),
     )
 
 
@@ -127,18 +115,8 @@ def _pending(state: JobState) -> list[schema.PendingExplained]:
 
 
 def _resolved(bounds: dict[str, Bounds]) -> dict[str, schema.ResolvedBounds]:
-    return {
-        vertex_id: schema.ResolvedBounds(lower_bound=own.lower, upper_bound=own.upper)
-        for vertex_id, own in bounds.items()
-    }
+    return {vertex_id: made_of(schema.ResolvedBounds, own) for vertex_id, own in bounds.items()}
 
 
 def dry_run(value: DryRun) -> schema.DryRun:
-    return made_of(
-        schema.DryRun,
-        value,
-        bounds=_resolved(value.bounds),
-        current_parallelism=value.current,
-        refused=list(value.refused),
-        explanation=list(value.explanation),
-    )
+    return made_of(schema.DryRun, value, bounds=_resolved(value.bounds))

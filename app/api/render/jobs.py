@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args
 from app.api.render.execution import VertexExecution, region_progress, vertex_executions
 from app.api.schema import jobs as schema
 from app.api.schema import runs
+from app.api.schema.base import made_of
 from app.api.schema.jobs import ExceptionHistory, ExceptionInfo, JobExceptions, RootExceptionInfo
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
@@ -113,9 +114,7 @@ def _overview_tasks(tasks: Mapping[schema.ExecutionState, int]) -> dict[str, int
 
 def _last_failure(state: JobState) -> schema.LastFailure | None:
     failure = last_failure(state)
-    if failure is None:
-        return None
-    return schema.LastFailure(timestamp_ms=failure.at_ms, attempt=failure.attempt, message=failure.error)
+    return None if failure is None else made_of(schema.LastFailure, failure)
 
 
 def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
@@ -140,10 +139,7 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
         spark_ui=view.spark_ui,
         submitted_by=view.submitted_by,
         under_way=is_under_way(view, now_ms),
-        queries=[
-            schema.StreamingQuery(id=batch.query_id, run_id=batch.run_id, batch_id=batch.batch_id)
-            for batch in view.last_batches.values()
-        ],
+        queries=[made_of(schema.StreamingQuery, batch) for batch in view.last_batches.values()],
     )
 
 

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.api.schema.jobs import AggregatedMetric, Executor, Executors, LoadHistory, Metric
+from app.api.schema.base import made_of
+from app.api.schema.jobs import AggregatedMetric, Executor, Executors, Metric
 from app.model.jobgraph import JobVertex
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
 from app.model.status import JobStatus
 from app.worker.job.load import ExecutorsLoad, total_backlog
 from app.worker.job.load_figures import WINDOW_MS, VertexRates, trend_of, vertex_rates
-from app.worker.job.load_steps import Stretch
 from app.worker.views import JobView, TaskManager
 
 _STATE_TIMES = {
@@ -168,32 +168,7 @@ def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[M
 def executors(told: ExecutorsLoad | None) -> Executors:
     return Executors(
         reported_timestamp_in_millis=told.seen_ms if told else None,
-        executors=[
-            Executor(
-                id=each.executor_id,
-                host=each.host,
-                cores=each.cores,
-                heap_used_in_bytes=each.heap_used_bytes,
-                heap_max_in_bytes=each.heap_max_bytes,
-                gc_time_in_millis=each.gc_ms,
-                disk_used_in_bytes=each.disk_used_bytes,
-                tasks_done=each.tasks_done,
-                tasks_failed=each.tasks_failed,
-                run_time_in_millis=each.run_ms,
-            )
-            for each in (told.now if told else ())
-        ],
-    )
-
-
-def load_history(stretch: Stretch) -> LoadHistory:
-    return LoadHistory(
-        step_in_millis=stretch.step_ms,
-        start_timestamps_in_millis=stretch.starts_ms,
-        num_records_in_per_second=stretch.rows_per_second,
-        pending_records=stretch.backlog_rows,
-        longest_batch_in_millis=stretch.longest_batch_ms,
-        busy_time_ms_per_second=stretch.busy_ms_per_second,
+        executors=[made_of(Executor, each) for each in (told.now if told else ())],
     )
 
 

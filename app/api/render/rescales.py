@@ -53,24 +53,16 @@ _SLOT_PROFILE = cores(1.0)
 def rescale_record(
     record: RescaleRecord, graph: JobGraph, spans: Sequence[SchedulerStateSpan] = ()
 ) -> Rescale:
-    """A record; without ``spans`` as the history and the overview show it. What has other names there is named."""
+    """A record; without ``spans`` as the history and the overview show it."""
     vertices = _vertices(record, graph)
     return made_of(
         Rescale,
         record,
         cause_in_words=_CAUSES[record.cause],
         parallelism_in_words=parallelism_in_words(vertices.values(), is_open=record.is_open),
-        rescale_uuid=record.uuid,
-        resource_requirements_uuid=record.requirements_uuid,
-        rescale_attempt_id=record.attempt_id,
         vertices=vertices,
         slots=_slots(record),
         scheduler_states=list(spans),
-        start_timestamp_ms=record.start_ms,
-        end_timestamp_ms=record.end_ms,
-        trigger_cause=record.cause,
-        terminated_reason=record.reason,
-        reason=record.request_reason,
     )
 
 
@@ -86,9 +78,7 @@ def rescale_details(record: RescaleRecord, state: JobState, now_ms: int) -> Resc
 def parallelism_in_words(vertices: Iterable[VertexRescale], *, is_open: bool) -> str | None:
     """`delays 1->4, store 1->2`: the vertices that changed, or `unchanged: delays 4` what stayed. At the first start
     there is no before: `start: delays 4, store 2`."""
-    both = [
-        (one.job_vertex_name, one.pre_rescale_parallelism, one.post_rescale_parallelism) for one in vertices
-    ]
+    both = [(one.name, one.pre, one.post) for one in vertices]
     if is_open and all(after is None for _, _, after in both):
         return None
     is_first = all(before is None for _, before, _ in both)
@@ -110,29 +100,22 @@ def _vertices(record: RescaleRecord, graph: JobGraph) -> dict[str, VertexRescale
         if vertex is None:
             # Of a version of the job that had it.
             continue
-        result[entry.vertex_id] = VertexRescale(
-            job_vertex_id=entry.vertex_id,
-            job_vertex_name=vertex.name,
+        result[entry.vertex_id] = made_of(
+            VertexRescale,
+            entry,
+            name=vertex.name,
             slot_sharing_group_id=vertex.slot_sharing_group_id,
-            slot_sharing_group_name=vertex.slot_sharing_group,
-            desired_parallelism=entry.desired,
-            sufficient_parallelism=entry.sufficient,
-            pre_rescale_parallelism=entry.pre,
-            post_rescale_parallelism=entry.post,
+            slot_sharing_group=vertex.slot_sharing_group,
         )
     return result
 
 
 def _slots(record: RescaleRecord) -> dict[str, SlotGroupRescale]:
     return {
-        group.group_id: SlotGroupRescale(
-            slot_sharing_group_id=group.group_id,
-            slot_sharing_group_name=group.group_name,
+        group.group_id: made_of(
+            SlotGroupRescale,
+            group,
             request_resource_profile=_UNKNOWN_PROFILE,
-            desired_slots=group.desired,
-            minimal_required_slots=group.minimal,
-            pre_rescale_slots=group.pre,
-            post_rescale_slots=group.post,
             acquired_resource_profile=_UNKNOWN_PROFILE if group.post is None else _SLOT_PROFILE,
         )
         for group in record.groups
@@ -141,13 +124,7 @@ def _slots(record: RescaleRecord) -> dict[str, SlotGroupRescale]:
 
 def _span(span: StateSpan, now_ms: int) -> SchedulerStateSpan:
     leave_ms = max(now_ms, span.enter_ms) if span.leave_ms is None else span.leave_ms
-    return SchedulerStateSpan(
-        state=span.state,
-        enter_timestamp_ms=span.enter_ms,
-        leave_timestamp_ms=leave_ms,
-        duration_ms=leave_ms - span.enter_ms,
-        stringified_exception=span.exception,
-    )
+    return made_of(SchedulerStateSpan, span, leave_ms=leave_ms, duration_ms=leave_ms - span.enter_ms)
 
 
 def rescale_counts(state: JobState) -> RescaleCounts:
@@ -210,18 +187,5 @@ def percentile(ordered: Sequence[int], percent: float) -> float:
 
 
 def rescales_config(state: JobState) -> RescalesConfig:
-    options = state.options
-    return RescalesConfig(
-        rescale_history_max=options.rescale_history_size,
-        scheduler_execution_mode="REACTIVE" if options.is_reactive else None,
-        submission_resource_wait_timeout_ms=options.submission_wait_ms,
-        submission_resource_stabilization_timeout_ms=options.submission_stabilization_ms,
-        slot_idle_timeout_ms=options.slot_idle_timeout_ms,
-        executing_cooldown_timeout_ms=options.executing_cooldown_ms,
-        executing_resource_stabilization_timeout_ms=options.executing_stabilization_ms,
-        maximum_delay_for_triggering_rescale_ms=options.max_delay_ms,
-        rescale_on_failed_checkpoint_count=options.max_checkpoint_failures,
-        in_place_cooldown_timeout_ms=options.in_place_cooldown_ms,
-        in_place_resource_stabilization_timeout_ms=options.in_place_stabilization_ms,
-        in_place_maximum_delay_ms=options.in_place_max_delay_ms,
-    )
+    mode = "REACTIVE" if state.options.is_reactive else None
+    return made_of(RescalesConfig, state.options, scheduler_execution_mode=mode)

@@ -55,12 +55,7 @@ def _attempt(view: AttemptView) -> schema.Attempt:
     return made_of(
         schema.Attempt,
         row,
-        start_timestamp_in_millis=row.started_ms,
-        end_timestamp_in_millis=row.ended_ms,
-        message=row.ended_why,
         parallelism=None if row.parallelism is None else dict(row.parallelism),
-        driver_pid=row.pid,
-        spark_ui=row.ui_url,
         log=schema.AttemptLog(
             available=view.log_bytes is not None,
             size_in_bytes=view.log_bytes or 0,

@@ -17,6 +17,7 @@ from app.api.parameters import SomeOf, expected, names
 from app.api.render import metrics as render
 from app.api.routers.jobs import Vertex
 from app.api.routes import MetricsOperation, Operation
+from app.api.schema.base import made_of
 from app.api.schema.jobs import AggregatedMetric, Executors, LoadHistory, Metric
 from app.worker.job.load_steps import STEPS
 
@@ -88,7 +89,7 @@ async def get_job_load(job: Job, now_ms: JobNow, step: Step = 5_000) -> LoadHist
     In steps, oldest first, for curves. It is not durable: it begins when this server takes over the job, and is empty
     when the job has ended.
     """
-    return render.load_history(job.load.steps.read(step, now_ms))
+    return made_of(LoadHistory, job.load.steps.read(step, now_ms))
 
 
 @router.get("/jobs/{jobid}/executors")

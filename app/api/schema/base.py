@@ -49,6 +49,12 @@ class Hyphenated(Schema):
 S = TypeVar("S", bound=Schema)
 
 
+def called(alias: str, description: str | None = None) -> Any:
+    """A field that has in JSON another name than in what the model is made of (`made_of`)."""
+    described = {} if description is None else {"description": description}
+    return Field(serialization_alias=alias, **described)  # type: ignore[call-overload]
+
+
 def made_of(model: type[S], value: object, **others: Any) -> S:
     """A ``model`` of ``others``, and for each field that is not among them of what ``value`` has under its name."""
     alike = {name: getattr(value, name) for name in model.model_fields if name not in others}

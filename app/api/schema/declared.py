@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.api.schema.base import Camel, Expected, Millis
+from app.api.schema.base import Camel, Expected, Millis, called
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 from app.scheduler.arbiter import Why
@@ -41,7 +41,7 @@ class PolicyVersion(ScalingPolicy):
     version: int = Field(description="The ETag of this version.")
     requested_by: str | None
     reason: str | None = Field(description="The X-Slotwise-Reason of the request.")
-    changed_timestamp_ms: Millis
+    changed_ms: Millis = called("changedTimestampInMillis")
 
 
 _WEIGHT = "A job of weight 2 has twice the share of a job of weight 1."
@@ -73,7 +73,7 @@ class ShareExplained(SlotShare):
     version: int = Field(description="The ETag.")
     requested_by: str | None
     reason: str | None = Field(description="X-Slotwise-Reason of the last change.")
-    changed_timestamp_ms: Millis
+    changed_ms: Millis = called("changedTimestampInMillis")
     share: int | None = Field(
         description="The slots that the job will hold if nothing changes; null before the first decision."
     )

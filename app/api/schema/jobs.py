@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema
+from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema, called
 from app.model.jobgraph import JobType, Partitioner
 from app.model.status import JobStatus
 
@@ -45,9 +45,9 @@ class LastFailure(Camel):
     """The failure of the previous attempt. Present until the job has recovered: until the next attempt has committed
     a batch, or no region of a BATCH job has to run again."""
 
-    timestamp_ms: Millis
+    at_ms: Millis = called("timestampInMillis")
     attempt: int
-    message: str
+    error: str = called("message")
 
 
 class JobOverview(Camel):
@@ -155,7 +155,7 @@ class JobPlan(Schema):
 
 
 class StreamingQuery(Camel):
-    id: str = Field(description="Spark's id of the query, which is stored in its checkpoint.")
+    query_id: str = called("id", "Spark's id of the query, which is stored in its checkpoint.")
     run_id: str = Field(description="Spark's id of this run of the query; each restart has another one.")
     batch_id: int = Field(description="The last committed micro-batch.")
 
@@ -288,29 +288,31 @@ class AggregatedMetric(Schema):
 class LoadHistory(Camel):
     """Steps of one length, oldest first. All lists have equal lengths. A null value is not known."""
 
-    step_in_millis: int
-    start_timestamps_in_millis: list[Millis]
-    num_records_in_per_second: list[float] = Field(description="Records of all sources; 0 if no batch ran.")
-    pending_records: list[float | None] = Field(description="At the end of the last batch of the step.")
-    longest_batch_in_millis: list[float | None] = Field(description="Of the batches that ended in the step.")
-    busy_time_ms_per_second: dict[str, list[float]] = Field(
-        description="Busy time of the average slot, by vertex id; 0 if no batch ran."
+    step_ms: int
+    starts_ms: list[Millis] = called("startTimestampsInMillis")
+    rows_per_second: list[float] = called(
+        "numRecordsInPerSecond", "Records of all sources; 0 if no batch ran."
+    )
+    backlog_rows: list[float | None] = called("pendingRecords", "At the end of the last batch of the step.")
+    longest_batch_ms: list[float | None] = Field(description="Of the batches that ended in the step.")
+    busy_ms_per_second: dict[str, list[float]] = called(
+        "busyTimeMsPerSecond", "Busy time of the average slot, by vertex id; 0 if no batch ran."
     )
 
 
 class Executor(Camel):
     """Counts and times are sums since its start."""
 
-    id: str
+    executor_id: str = called("id")
     host: str
     cores: int
-    heap_used_in_bytes: int
-    heap_max_in_bytes: int
-    gc_time_in_millis: int
-    disk_used_in_bytes: int
+    heap_used_bytes: int = called("heapUsedInBytes")
+    heap_max_bytes: int = called("heapMaxInBytes")
+    gc_ms: int = called("gcTimeInMillis")
+    disk_used_bytes: int = called("diskUsedInBytes")
     tasks_done: int
     tasks_failed: int
-    run_time_in_millis: int
+    run_ms: int = called("runTimeInMillis")
 
 
 class Executors(Camel):

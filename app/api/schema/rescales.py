@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Camel, Id, Millis, Schema
+from app.api.schema.base import Camel, Id, Millis, Schema, called
 from app.api.schema.declared import PolicyVersion, ShareExplained
 from app.model.plan import Rung
 from app.model.requirements import OnTimeout
@@ -26,52 +26,52 @@ class ResourceProfile(Camel):
 
 
 class VertexRescale(Camel):
-    job_vertex_id: Id
-    job_vertex_name: str
+    vertex_id: Id = called("jobVertexId")
+    name: str = called("jobVertexName")
     slot_sharing_group_id: Id
-    slot_sharing_group_name: str
-    desired_parallelism: int = Field(description="The upper bound.")
-    sufficient_parallelism: int = Field(description="The lower bound.")
-    pre_rescale_parallelism: int | None
-    post_rescale_parallelism: int | None
+    slot_sharing_group: str = called("slotSharingGroupName")
+    desired: int = called("desiredParallelism", "The upper bound.")
+    sufficient: int = called("sufficientParallelism", "The lower bound.")
+    pre: int | None = called("preRescaleParallelism")
+    post: int | None = called("postRescaleParallelism")
 
 
 class SlotGroupRescale(Camel):
-    slot_sharing_group_id: Id
-    slot_sharing_group_name: str
+    group_id: Id = called("slotSharingGroupId")
+    group_name: str = called("slotSharingGroupName")
     request_resource_profile: ResourceProfile
-    desired_slots: int
-    minimal_required_slots: int
-    pre_rescale_slots: int | None
-    post_rescale_slots: int | None
+    desired: int = called("desiredSlots")
+    minimal: int = called("minimalRequiredSlots")
+    pre: int | None = called("preRescaleSlots")
+    post: int | None = called("postRescaleSlots")
     acquired_resource_profile: ResourceProfile
 
 
 class SchedulerStateSpan(Camel):
     state: str
-    enter_timestamp_ms: Millis
-    leave_timestamp_ms: Millis
+    enter_ms: Millis = called("enterTimestampInMillis")
+    leave_ms: Millis = called("leaveTimestampInMillis")
     duration_ms: int
-    stringified_exception: str | None
+    exception: str | None = called("stringifiedException")
 
 
 class Rescale(Camel):
     """One rescale. `schedulerStates` is empty except in the details."""
 
-    rescale_uuid: Id
-    resource_requirements_uuid: Id
-    rescale_attempt_id: int
+    uuid: Id = called("rescaleUuid")
+    requirements_uuid: Id = called("resourceRequirementsUuid")
+    attempt_id: int = called("rescaleAttemptId")
     vertices: dict[str, VertexRescale]
     slots: dict[str, SlotGroupRescale]
     scheduler_states: list[SchedulerStateSpan]
-    start_timestamp_ms: Millis
-    end_timestamp_ms: int | None = Field(description="Null while the rescale is in progress.")
+    start_ms: Millis = called("startTimestampInMillis")
+    end_ms: int | None = called("endTimestampInMillis", "Null while the rescale is in progress.")
     terminal_state: TerminalState | None
-    trigger_cause: TriggerCause
-    terminated_reason: TerminatedReason | None
+    cause: TriggerCause = called("triggerCause")
+    reason: TerminatedReason | None = called("terminatedReason")
     number: int = Field(description="The number of the record, from 1 for each job; the key for pagination.")
     requested_by: str | None
-    reason: str | None = Field(description="The X-Slotwise-Reason of the request.")
+    request_reason: str | None = called("reason", "The X-Slotwise-Reason of the request.")
     message: str | None = Field(description="The reason of its outcome, in words.")
     rung: Rung | None = Field(description="How the rescale was applied, cheapest first.")
     output_gap_ms: int | None = Field(
@@ -129,25 +129,25 @@ class RescalesSummary(Camel):
 
 
 class RescalesConfig(Camel):
-    rescale_history_max: int
+    rescale_history_size: int = called("rescaleHistoryMax")
     scheduler_execution_mode: Literal["REACTIVE"] | None
-    submission_resource_wait_timeout_ms: int = Field(description="-1: no limit.")
-    submission_resource_stabilization_timeout_ms: int
+    submission_wait_ms: int = called("submissionResourceWaitTimeoutInMillis", "-1: no limit.")
+    submission_stabilization_ms: int = called("submissionResourceStabilizationTimeoutInMillis")
     slot_idle_timeout_ms: int
-    executing_cooldown_timeout_ms: int
-    executing_resource_stabilization_timeout_ms: int
-    maximum_delay_for_triggering_rescale_ms: int
-    rescale_on_failed_checkpoint_count: int
-    in_place_cooldown_timeout_ms: int
-    in_place_resource_stabilization_timeout_ms: int
-    in_place_maximum_delay_ms: int
+    executing_cooldown_ms: int = called("executingCooldownTimeoutInMillis")
+    executing_stabilization_ms: int = called("executingResourceStabilizationTimeoutInMillis")
+    max_delay_ms: int = called("maximumDelayForTriggeringRescaleInMillis")
+    max_checkpoint_failures: int = called("rescaleOnFailedCheckpointCount")
+    in_place_cooldown_ms: int = called("inPlaceCooldownTimeoutInMillis")
+    in_place_stabilization_ms: int = called("inPlaceResourceStabilizationTimeoutInMillis")
+    in_place_max_delay_ms: int = called("inPlaceMaximumDelayInMillis")
 
 
 class SlotsExplained(Schema):
-    desired: int
-    minimal: int
-    held: int
-    used: int
+    desired_slots: int = called("desired")
+    minimal_slots: int = called("minimal")
+    held_slots: int = called("held")
+    used_slots: int = called("used")
 
 
 class VertexExplained(Camel):
@@ -168,8 +168,9 @@ class SupplyExplained(Camel):
 
     total: int
     idle: int = Field(description="Slots that no job holds. While outOfSight is true, no job gets them.")
-    out_of_sight: bool = Field(
-        description="Whether the cluster is unreachable: total and idle are then the last known numbers.",
+    cluster_unreachable: bool = called(
+        "outOfSight",
+        "Whether the cluster is unreachable: total and idle are then the last known numbers.",
     )
     why: list[str] = Field(
         description="The cluster's reasons why there are no more slots, one sentence each."
@@ -190,17 +191,17 @@ class RollbackExplained(Camel):
     """A rescale that was taken back, until other bounds are declared or these bounds are declared with retry=true."""
 
     rescale: int | None = Field(description="The number of the rescale record.")
-    timestamp_ms: Millis
-    reason: str
+    at_ms: Millis = called("timestampInMillis")
+    why: str = called("reason")
     tried: dict[str, int] = Field(description="The parallelism per vertex id that was taken back.")
-    back_at: dict[str, int] = Field(
-        description="The restored parallelism, which is now the maximum for all bounds.",
+    good: dict[str, int] = called(
+        "backAt", "The restored parallelism, which is now the maximum for all bounds."
     )
 
 
 class ResolvedBounds(Camel):
-    lower_bound: int
-    upper_bound: int
+    lower: int = called("lowerBound")
+    upper: int = called("upperBound")
 
 
 class PendingExplained(Camel):
@@ -248,7 +249,7 @@ class DryRun(Camel):
     """The effect that the request would have. Nothing was changed."""
 
     bounds: dict[str, ResolvedBounds]
-    current_parallelism: dict[str, int] | None
+    current: dict[str, int] | None = called("currentParallelism")
     parallelism: dict[str, int] | None = Field(
         description="The resulting parallelism; null if none is attainable with the available slots. For a BATCH job: "
         "the decided vertices, which other bounds do not change."

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from app.api.parameters import GivenId
-from app.api.schema.base import Camel, Expected, Hyphenated, Id, Millis, Schema
+from app.api.schema.base import Camel, Expected, Hyphenated, Id, Millis, Schema, called
 from app.api.schema.jobs import FailureCause, OperationStatus
 from app.model.batch import LimitedBy
 from app.scheduler.adaptive.version_state import Outcome
@@ -29,19 +29,19 @@ class Attempt(Camel):
     """One run of a job. A value that the driver has not reported, or an older version did not store, is null."""
 
     attempt: int = Field(description="The number of the attempt, from 1 for each job.")
-    start_timestamp_in_millis: Millis
-    end_timestamp_in_millis: Millis | None = Field(description="Null while it runs.")
+    started_ms: Millis = called("startTimestampInMillis")
+    ended_ms: Millis | None = called("endTimestampInMillis", "Null while it runs.")
     ending: AttemptEnding | None = Field(
         description="How it ended. STOPPED: by order, for another attempt or because the job ended."
     )
-    message: str | None = Field(description="Why it failed, in a sentence.")
+    ended_why: str | None = called("message", "Why it failed, in a sentence.")
     plan_version: int | None = Field(description="The version of its first plan.")
     parallelism: dict[str, int] | None = Field(description="The first parallelism, by vertex id.")
     driver_id: str
-    driver_pid: int | None
+    pid: int | None = called("driverPid")
     host: str | None = Field(description="The host of its driver.")
     spark_version: str | None
-    spark_ui: str | None = Field(description="The web page of Spark, if the job asked for one.")
+    ui_url: str | None = called("sparkUi", "The web page of Spark, if the job asked for one.")
     log: AttemptLog
 
 
@@ -138,7 +138,7 @@ class Decision(Camel):
     vertex_name: str
     region: int = Field(description="Regions are numbered from 0, producers first.")
     run: int = Field(description="Runs of a region are numbered from 1.")
-    timestamp_ms: Millis
+    at_ms: Millis = called("timestampInMillis")
     rule: Rule = Field(
         description=(
             "fixed: the bounds leave no choice. source: from the sizes of its files; the highest possible if they are"
@@ -146,8 +146,8 @@ class Decision(Camel):
         )
     )
     parallelism: int
-    lower_bound: int = Field(description="The bound that was declared when the decision was made.")
-    upper_bound: int
+    lower: int = called("lowerBound", "The bound that was declared when the decision was made.")
+    upper: int = called("upperBound")
     limit: int | None = Field(
         description="A further limit that changed the decision; null if there was none."
     )
