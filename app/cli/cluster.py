@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,9 +15,6 @@ from app.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from app.cluster.standalone.daemons import DevCluster
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 cluster = typer.Typer(
     help="A Spark standalone cluster on this host, for development: a master and workers on loopback.",
@@ -41,24 +38,21 @@ MemoryOption = Annotated[
 _MEMORY_PER_CORE_MB = 512
 
 
-def _sentences(function: Callable[P, R]) -> Callable[P, R]:
-    """What the cluster refuses is a sentence, not a traceback."""
+@contextlib.contextmanager
+def _cluster(directory: Path | None) -> Iterator[DevCluster]:
+    """The cluster of a directory. What it refuses is a sentence, not a traceback."""
+    from app.cluster.java import JavaNotUsable, usable_java
+    from app.cluster.standalone.daemons import ClusterError, DevCluster
+    from app.settings import default_data_dir
 
-    @functools.wraps(function)
-    def wrapper(*args: P.args, **more: P.kwargs) -> R:
-        from app.cluster.java import JavaNotUsable
-        from app.cluster.standalone.daemons import ClusterError
-
-        try:
-            return function(*args, **more)
-        except (ClusterError, JavaNotUsable) as error:
-            raise CliError(str(error)) from None
-
-    return wrapper
+    try:
+        chosen = directory.expanduser().absolute() if directory else default_data_dir() / "cluster"
+        yield DevCluster(chosen, java=usable_java())
+    except (ClusterError, JavaNotUsable) as error:
+        raise CliError(str(error)) from None
 
 
 @cluster.command()
-@_sentences
 def up(
     workers: Annotated[int, typer.Option(min=0, max=64, help="Workers to start.")] = 3,
     cores: CoresOption = 2,
@@ -67,50 +61,48 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start a master and workers. One that is up gets its master again if that was killed, and as many workers."""
-    made = _at(directory)
-    made.up()
-    for _ in range(workers - len([one for one in made.workers if one.is_running])):
-        worker = made.add(cores=cores, memory_mb=memory_mb or cores * _MEMORY_PER_CORE_MB)
-        if not as_json:
-            say(f"{worker.name} is up with {cores} cores.")
-    if as_json:
-        print_json(_shown(made))
-    else:
-        say(f"The master is {made.master_url}, its page {made.webui_url}. Run jobs there with:")
-        say(f"slotwise serve --cluster-master {made.master_url} --cluster-webui {made.webui_url}")
+    with _cluster(directory) as made:
+        made.up()
+        for _ in range(workers - len([one for one in made.workers if one.is_running])):
+            worker = made.add(cores=cores, memory_mb=memory_mb or cores * _MEMORY_PER_CORE_MB)
+            if not as_json:
+                say(f"{worker.name} is up with {cores} cores.")
+        if as_json:
+            print_json(_shown(made))
+        else:
+            say(f"The master is {made.master_url}, its page {made.webui_url}. Run jobs there with:")
+            say(f"slotwise serve --cluster-master {made.master_url} --cluster-webui {made.webui_url}")
 
 
 @cluster.command()
-@_sentences
 def add(
     cores: CoresOption = 2,
     memory_mb: MemoryOption = None,
     directory: DirectoryOption = None,
 ) -> None:
     """Start one more worker."""
-    worker = _at(directory).add(cores=cores, memory_mb=memory_mb or cores * _MEMORY_PER_CORE_MB)
+    with _cluster(directory) as made:
+        worker = made.add(cores=cores, memory_mb=memory_mb or cores * _MEMORY_PER_CORE_MB)
     say(f"{worker.name} is up with {cores} cores.")
 
 
 @cluster.command()
-@_sentences
 def kill(
     name: Annotated[str, typer.Argument(help="master, or a worker as `slotwise cluster show` names it.")],
     directory: DirectoryOption = None,
 ) -> None:
     """Kill the master, or a worker with its executors, with -9."""
-    made = _at(directory)
-    made.kill(name)
+    with _cluster(directory) as made:
+        made.kill(name)
     again = " It is started again by: slotwise cluster up --workers 0" if name == "master" else ""
     say(f"{name} was killed.{again}")
 
 
 @cluster.command()
-@_sentences
 def show(directory: DirectoryOption = None, as_json: JsonOption = False) -> None:
     """Show the master, the workers and the applications."""
-    made = _at(directory)
-    shown = _shown(made)
+    with _cluster(directory) as made:
+        shown = _shown(made)
     if as_json:
         print_json(shown)
         return
@@ -122,20 +114,11 @@ def show(directory: DirectoryOption = None, as_json: JsonOption = False) -> None
 
 
 @cluster.command()
-@_sentences
 def down(directory: DirectoryOption = None) -> None:
     """End the master and all workers, with their executors."""
-    ended = _at(directory).down()
+    with _cluster(directory) as made:
+        ended = made.down()
     say(f"{ended} processes were ended." if ended else "Nothing was running.")
-
-
-def _at(directory: Path | None) -> DevCluster:
-    from app.cluster.java import usable_java
-    from app.cluster.standalone.daemons import DevCluster
-    from app.settings import default_data_dir
-
-    chosen = directory.expanduser().absolute() if directory else default_data_dir() / "cluster"
-    return DevCluster(chosen, java=usable_java())
 
 
 def _shown(made: DevCluster) -> dict[str, Any]:
