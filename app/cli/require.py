@@ -217,13 +217,9 @@ def declare(
         f"/jobs/{job_id}/resource-requirements",
         lambda current: merged(client, job_id, current, wanted, partitions),
         reason=reason,
-        params=_asked(retry=retry),
+        params={"retry": "true"} if retry else None,
         headers=headers,
     )
-
-
-def _asked(*, retry: bool, dry_run: bool = False) -> dict[str, str]:
-    return {**({"dryRun": "true"} if dry_run else {}), **({"retry": "true"} if retry else {})}
 
 
 def ask_dry_run(
@@ -237,7 +233,7 @@ def ask_dry_run(
 ) -> dict[str, Any]:
     path = f"/jobs/{job_id}/resource-requirements"
     body = merged(client, job_id, client.get(path), wanted, partitions)
-    params = _asked(retry=retry, dry_run=True)
+    params = {"dryRun": "true", **({"retry": "true"} if retry else {})}
     answer, _ = client.request("PUT", path, params=params, body=body, headers=headers)
     return dict(answer)
 

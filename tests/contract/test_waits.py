@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ async def following(world: World, count: int) -> None:
 
 def begun(url: str, wait: Callable[[Client], Any]) -> asyncio.Task[Any]:
     def run() -> Any:
-        with Client(url) as client:
+        with closing(Client(url)) as client:
             return wait(client)
 
     return asyncio.create_task(asyncio.to_thread(run))

@@ -120,12 +120,7 @@ def _of_task_manager(
         "assigned_tasks": sum(slot.assigned_tasks for slot in slots),
         "total_resource": cores(manager.slots),
         "free_resource": cores(manager.free_slots),
-        "hardware": schema.Hardware(
-            cpu_cores=manager.cpu_cores,
-            physical_memory=manager.memory_bytes,
-            free_memory=manager.free_memory_bytes,
-            managed_memory=_UNKNOWN,
-        ),
+        "hardware": made_of(schema.Hardware, manager, managed_memory=_UNKNOWN),
         "memory_configuration": {**_UNKNOWN_MEMORY, "totalProcessMemory": manager.memory_bytes},
     }
 

@@ -11,7 +11,6 @@ from app.api.render.execution import VertexExecution, region_progress, vertex_ex
 from app.api.schema import jobs as schema
 from app.api.schema import runs
 from app.api.schema.base import made_of
-from app.api.schema.jobs import ExceptionHistory, ExceptionInfo, JobExceptions, RootExceptionInfo
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import JobOptions
@@ -157,11 +156,9 @@ def _timestamps(view: JobView) -> dict[JobStatus, int]:
 
 def _vertex(execution: VertexExecution, view: JobView, now_ms: int) -> schema.VertexSummary:
     vertex = execution.vertex
-    return schema.VertexSummary(
-        id=vertex.id,
-        slot_sharing_group_id=vertex.slot_sharing_group_id,
-        name=vertex.name,
-        max_parallelism=vertex.max_parallelism,
+    return made_of(
+        schema.VertexSummary,
+        vertex,
         parallelism=execution.parallelism,
         status=execution.status,
         start_time=execution.start_ms,
@@ -194,12 +191,8 @@ def io_metrics(execution: VertexExecution, load: Load) -> schema.IoMetrics:
 
 def job_plan(view: JobView, executions: list[VertexExecution] | None = None) -> schema.Plan:
     graph = view.state.graph
-    return schema.Plan(
-        jid=view.state.job_id,
-        name=graph.name,
-        type=graph.type,
-        nodes=[_plan_node(execution) for execution in executions or vertex_executions(view)],
-    )
+    nodes = [_plan_node(execution) for execution in executions or vertex_executions(view)]
+    return made_of(schema.Plan, graph, jid=view.state.job_id, nodes=nodes)
 
 
 def _plan_node(execution: VertexExecution) -> schema.PlanNode:
@@ -314,37 +307,33 @@ def render_stop(stop: Stop) -> runs.StopStatus:
     return runs.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)
 
 
-def exception_history(state: JobState, max_exceptions: int | None = None) -> JobExceptions:
+def exception_history(state: JobState, max_exceptions: int | None = None) -> schema.JobExceptions:
     """``max_exceptions``: the most root exceptions."""
     groups = [group for group in reversed(state.failures) if group]
     shown = groups if max_exceptions is None else groups[:max_exceptions]
     # The core keeps as many as the option says and counts no more: a full history may have lost older ones.
     full = len(groups) >= state.options.exception_history_size
-    history = ExceptionHistory(
+    history = schema.ExceptionHistory(
         entries=[_root(group) for group in shown], truncated=len(shown) < len(groups) or full
     )
-    return JobExceptions(exception_history=history)
+    return schema.JobExceptions(exception_history=history)
 
 
-def _root(group: tuple[Failure, ...]) -> RootExceptionInfo:
-    concurrent = [ExceptionInfo(**_fields(failure)) for failure in group[1:]]
-    return RootExceptionInfo(**_fields(group[0]), concurrent_exceptions=concurrent)
+def _root(group: tuple[Failure, ...]) -> schema.RootExceptionInfo:
+    concurrent = [schema.ExceptionInfo(**_fields(failure)) for failure in group[1:]]
+    return schema.RootExceptionInfo(**_fields(group[0]), concurrent_exceptions=concurrent)
 
 
 def _fields(failure: Failure) -> dict[str, Any]:
+    labels = {"failover": "local"} if failure.local else {}
     fields: dict[str, Any] = {
         "exception_name": exception_name(failure.error),
         "stacktrace": failure.stack or failure.error,
         "timestamp": failure.at_ms,
-        "failure_labels": _labels(failure),
+        "failure_labels": labels | ({"why": failure.why} if failure.why else {}),
         "message": failure.error,
         "attempt": failure.attempt,
     }
     if failure.vertex is not None:
         fields["task_name"] = failure.vertex
     return fields
-
-
-def _labels(failure: Failure) -> dict[str, str]:
-    labels = {"failover": "local"} if failure.local else {}
-    return labels | ({"why": failure.why} if failure.why else {})

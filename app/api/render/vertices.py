@@ -13,6 +13,7 @@ from app.api.render.jobs import NOT_MEASURED, io_metrics
 from app.api.render.metrics import vertex_metrics
 from app.api.schema import flink_pages
 from app.api.schema import jobs as schema
+from app.api.schema.base import made_of
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.worker.views import JobView
@@ -32,11 +33,10 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
     slots = _slots_of(view.state, vertex.slot_sharing_group)
     count = execution.tasks
     shares = _shares(io_metrics(execution, view.load), count)
-    return schema.VertexDetails(
-        id=vertex.id,
-        name=vertex.name,
+    return made_of(
+        schema.VertexDetails,
+        vertex,
         parallelism=execution.parallelism,
-        max_parallelism=vertex.max_parallelism,
         now=now_ms,
         subtasks=[
             _subtask(index, execution, view.state.attempt, slots, duration_ms, share)
@@ -135,20 +135,11 @@ def watermarks(view: JobView, execution: VertexExecution, now_ms: int) -> list[s
 
 def vertex_times(view: JobView, execution: VertexExecution, now_ms: int) -> flink_pages.VertexTimes:
     details = vertex_details(view, execution, now_ms)
-    return flink_pages.VertexTimes(
-        id=details.id,
-        name=details.name,
-        now=now_ms,
-        subtasks=[
-            flink_pages.SubtaskTimes(
-                subtask=one.subtask,
-                endpoint=one.endpoint,
-                duration=one.duration,
-                timestamps={one.status: max(0, one.start_time)},
-            )
-            for one in details.subtasks
-        ],
-    )
+    subtasks = [
+        made_of(flink_pages.SubtaskTimes, one, timestamps={one.status: max(0, one.start_time)})
+        for one in details.subtasks
+    ]
+    return made_of(flink_pages.VertexTimes, details, subtasks=subtasks)
 
 
 def task_managers_of_vertex(
@@ -156,21 +147,16 @@ def task_managers_of_vertex(
 ) -> flink_pages.TaskManagersOfVertex:
     details = vertex_details(view, execution, now_ms)
     by_manager = groupby(sorted(details.subtasks, key=_manager), key=_manager)
-    return flink_pages.TaskManagersOfVertex(
-        id=details.id,
-        name=details.name,
-        now=now_ms,
-        taskmanagers=[_of_manager(details, name, list(own)) for name, own in by_manager],
-    )
+    managers = [_of_manager(list(own)) for _, own in by_manager]
+    return made_of(flink_pages.TaskManagersOfVertex, details, taskmanagers=managers)
 
 
 def _manager(subtask: schema.Subtask) -> str:
     return subtask.taskmanager_id
 
 
-def _of_manager(
-    details: schema.VertexDetails, name: str, own: Sequence[schema.Subtask]
-) -> flink_pages.TaskManagerOfVertex:
+def _of_manager(own: Sequence[schema.Subtask]) -> flink_pages.TaskManagerOfVertex:
+    """Of the subtasks on one TaskManager."""
     first = own[0]
     totals = {
         field: type(value)(sum(getattr(one.metrics, field) for one in own))
@@ -178,13 +164,9 @@ def _of_manager(
         if not isinstance(value, bool)
     }
     statuses = [one.status for one in own]
-    return flink_pages.TaskManagerOfVertex(
-        endpoint=first.endpoint,
-        taskmanager_id=name,
-        status=first.status,
-        start_time=first.start_time,
-        end_time=first.end_time,
-        duration=first.duration,
+    return made_of(
+        flink_pages.TaskManagerOfVertex,
+        first,
         metrics=first.metrics.model_copy(update=totals),
         status_counts={str(status): statuses.count(status) for status in dict.fromkeys(statuses)},
     )

@@ -24,6 +24,7 @@ from app.api.parameters import Boolean, JobId
 from app.api.requests import body_chunks, decoded, header, read_body, too_large, while_connected
 from app.api.routes import Operation
 from app.api.schema import runs as schema
+from app.api.schema.base import made_of
 from app.api.schema.graph import GRAPH_EXAMPLE, GRAPH_SCHEMA, PROGRAM_SCHEMA
 from app.api.schema.jobs import Submitted
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
@@ -262,14 +263,7 @@ async def get_job_versions(job: Job) -> schema.JobVersions:
         VersionNote(own.current, job.submitted_ms, "IN_FORCE", job.submitted_by, job.submitted_ms),
     )
     versions = [
-        schema.Version(
-            version=note.number,
-            outcome=note.outcome,
-            since=note.since_ms,
-            requested_by=note.requested_by,
-            requested=note.requested_ms or note.since_ms,
-            why=note.why or None,
-        )
+        made_of(schema.Version, note, requested_ms=note.requested_ms or note.since_ms, why=note.why or None)
         for note in reversed(notes)
     ]
     return schema.JobVersions(current=own.current, versions=versions)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema
+from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema, called
 from app.api.schema.rescales import ResourceProfile
 
 
@@ -47,8 +47,8 @@ class ConfigurationEntry(Schema):
 
 class Hardware(Camel):
     cpu_cores: int
-    physical_memory: int = Field(description="Bytes.")
-    free_memory: int = Field(description="Bytes.")
+    memory_bytes: int = called("physicalMemory", "Bytes.")
+    free_memory_bytes: int = called("freeMemory", "Bytes.")
     managed_memory: int = Field(description="-1: not known.")
 
 

@@ -52,11 +52,11 @@ class Attempts(Camel):
 
 
 class Version(Camel):
-    version: int = Field(ge=1)
+    number: int = Field(ge=1, serialization_alias="version")
     outcome: Outcome
-    since: Millis = Field(description="The time of the last change of the outcome.")
+    since_ms: Millis = called("since", "The time of the last change of the outcome.")
     requested_by: str | None
-    requested: Millis
+    requested_ms: Millis = called("requested")
     why: str | None = Field(description="The reason of the outcome, in a sentence.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_a_submission_is_repeated_only_if_the_server_says_so(
     """If it may have been carried out, the next one would be a second job with the sinks of the first one."""
     doubt = (503, {"errors": ["It is not known whether job 1 was submitted."]}, headers)
     fake.on("POST", "/jobs", doubt, (202, {"jobid": JOB_ID, "jobUrl": ""}))
-    with Client(fake.url) as client:
+    with closing(Client(fake.url)) as client:
         if times == 1:
             with pytest.raises(Refused, match="not known whether job 1"):
                 send(client, {}, {})
@@ -87,7 +88,7 @@ def test_a_declaration_whose_answer_was_lost_is_known_again(fake: Any) -> None:
     path = f"/jobs/{JOB_ID}/resource-requirements"
     lost, stale = (503, {"errors": ["It is not known."]}, {"Retry-After": "0"}), (412, {"errors": ["stale"]})
     fake.on("PUT", path, stale, lost, (200, {}, {"ETag": '"2"'}))
-    with Client(fake.url) as client:
+    with closing(Client(fake.url)) as client:
         assert client.declare(path, lambda current: current)[:2] == (True, 2)
     first, second, again = (request.headers["idempotency-key"] for request in fake.sent("PUT", path))
     assert first != second == again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -206,7 +207,7 @@ def test_records_are_read_back_to_the_one_before_the_request(fake: Any) -> None:
     """A job that fails often has had more of them than a page while the bounds waited."""
     every = [record(number) for number in range(60, 0, -1)]
     fake.on("GET", HISTORY, (200, every[:20]), (200, every[:41]))
-    with Client() as client:
+    with closing(Client()) as client:
         found = _records_since(client, JOB_ID, record(20))
     assert [one["number"] for one in found] == list(range(21, 61))
     assert [request.query["limit"] for request in fake.sent("GET", HISTORY)] == ["20", "41"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +63,7 @@ class Job:
 
 
 def ended() -> str:
-    with Client() as client:
+    with closing(Client()) as client:
         return wait_until_ended(client, JOB_ID)
 
 
@@ -136,7 +137,7 @@ def test_the_stream_is_let_go_of_at_the_end(fake: Any, only_events: None) -> Non
 
     fake.routes["GET", EVENTS] = stream
     try:
-        with Client() as client, JobChanges(client, JOB_ID) as changes:
+        with closing(Client()) as client, JobChanges(client, JOB_ID) as changes:
             changes.wait(FOR_EVER_S)
             reader = next(one for one in threading.enumerate() if one.name == "events")
             assert reader.is_alive()
