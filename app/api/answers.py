@@ -39,9 +39,7 @@ def model_bytes(model: BaseModel | Sequence[BaseModel]) -> bytes:
 
 
 class BytesResponse(Response):
-    """A response whose body and headers are ready: skips Starlette's header building, which costs more than
-    routing.
-    """
+    """A response whose body and headers are ready: skips Starlette's header building, which costs more than routing."""
 
     def __init__(
         self,

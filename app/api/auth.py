@@ -37,9 +37,8 @@ class TokenFileError(ValueError):
 
 
 class Tokens:
-    """Names by the SHA-256 of their tokens. A look-up in a table of digests tells an attacker nothing by its
-    time. ``metrics_only``: those of tokens that are for `GET /metrics` and nothing else.
-    """
+    """Names by the SHA-256 of their tokens. A look-up in a table of digests tells an attacker nothing by its time.
+    ``metrics_only``: those of tokens that are for `GET /metrics` and nothing else."""
 
     def __init__(self, names_by_digest: dict[bytes, str], metrics_only: Collection[bytes] = ()) -> None:
         self._names = names_by_digest

@@ -46,8 +46,7 @@ class _Call:
 
 class Calls:
     """An endpoint with its dependencies: each is called once, after those that it needs. ``overrides``: dependencies of
-    the endpoint, each with the one that takes its place (FastAPI's `dependency_overrides`).
-    """
+    the endpoint, each with the one that takes its place (FastAPI's `dependency_overrides`)."""
 
     def __init__(
         self, dependant: Dependant, overrides: Mapping[Any, Callable[..., Any]] | None = None

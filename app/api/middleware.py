@@ -38,8 +38,7 @@ def route_path(scope: Scope) -> str:
 
 class Exchange:
     """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD without a
-    body, the bytes that bodies hold, and a crash of ours as a 500.
-    """
+    body, the bytes that bodies hold, and a crash of ours as a 500."""
 
     def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
         self._app = app

@@ -45,8 +45,7 @@ class Access(Enum):
 
 class Operation(APIRoute):
     """A route whose function is its documentation: the name is the operation id, the first paragraph of the docstring
-    the summary, the rest the description. Where several servers share the jobs, the owner of the job answers a user.
-    """
+    the summary, the rest the description. Where several servers share the jobs, the owner of the job answers a user."""
 
     access: ClassVar = Access.USER
     is_shared: ClassVar = False
@@ -188,8 +187,7 @@ class _Node:
 
 class Routes(APIRouter):
     """The router of the application. It finds routes in a tree of path segments, where FastAPI's tries one pattern
-    after the other, and knows all methods of a path, so that a wrong one is answered 405 with a complete `Allow`.
-    """
+    after the other, and knows all methods of a path, so that a wrong one is answered 405 with a complete `Allow`."""
 
     def __init__(self, routers: Iterable[APIRouter]) -> None:
         super().__init__(redirect_slashes=False)

@@ -73,6 +73,14 @@ class _Change:
 
 
 @dataclass(frozen=True, slots=True)
+class _Batch:
+    number: int
+    started_ms: int
+    ended_ms: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Rescaled:
     """A record that has ended. ``inside``: the context of its span."""
 
@@ -92,7 +100,7 @@ class _Job:
     causes: dict[int, Context] = field(default_factory=dict)
     plan_version: int = 0
     ordered_ms: int = 0
-    batch: Report | None = None
+    batch: _Batch | None = None
     without_batch: _Rescaled | None = None
 
 
@@ -174,7 +182,7 @@ class OpenTelemetry(Tracing):
     def batch(self, job_id: str, report: Report) -> None:
         job = self._of(job_id)
         if job.batch is None and report.whole_plan and report.plan_version >= job.plan_version:
-            job.batch = report
+            job.batch = _Batch(report.batch_id, report.started_ms, report.at_ms, report.input_rows)
             if job.without_batch is not None:
                 self._first_batch(job, job.batch, job.without_batch)
                 job.without_batch = None
@@ -250,7 +258,7 @@ class OpenTelemetry(Tracing):
             span.set_status(Status(StatusCode.ERROR, record.message))
         span.end(end_ms * _MS)
 
-    def _first_batch(self, job: _Job, batch: Report, ended: _Rescaled) -> None:
+    def _first_batch(self, job: _Job, batch: _Batch, ended: _Rescaled) -> None:
         if batch.started_ms > ended.end_ms:
             # The plan came into force while there was nothing to do.
             return
@@ -258,10 +266,10 @@ class OpenTelemetry(Tracing):
             began_ms = max(job.ordered_ms, batch.started_ms)
             self._span(f"change {ended.rung.value}", ended.inside, job.ordered_ms * _MS, began_ms * _MS)
         attributes: Attributes = {
-            "slotwise.batch.id": batch.batch_id,
-            "slotwise.batch.records": batch.input_rows,
+            "slotwise.batch.id": batch.number,
+            "slotwise.batch.records": batch.rows,
         }
-        self._span("first batch", ended.inside, batch.started_ms * _MS, batch.at_ms * _MS, attributes)
+        self._span("first batch", ended.inside, batch.started_ms * _MS, batch.ended_ms * _MS, attributes)
 
     def _span(
         self,

@@ -1,6 +1,4 @@
-"""`slotwise autoscale`: the reference autoscaler for one job, with a live view of figures, decisions and
-reasons.
-"""
+"""`slotwise autoscale`: the reference autoscaler for one job, with a live view of figures, decisions and reasons."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The cluster as Flink's REST API shows it: overview, configuration, and TaskManagers, which here offer cores
-as slots.
+"""The cluster as Flink's REST API shows it: overview, configuration, and TaskManagers, which here offer cores as slots.
 
 Numbers that Flink has and a host or a Spark worker has not (ports, memory segments, heap of a TaskManager's
 JVM) are -1, Flink's own mark for what is not known.
@@ -126,9 +125,7 @@ def _of_task_manager(
 
 
 def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[schema.AllocatedSlot]:
-    """The slots of a TaskManager that jobs hold. A slot's tasks are one of each vertex whose parallelism
-    reaches it.
-    """
+    """The slots of a TaskManager that jobs hold. A slot's tasks are one of each vertex whose parallelism reaches it."""
     result = []
     for view in views:
         plan = view.state.plan

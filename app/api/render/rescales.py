@@ -1,6 +1,4 @@
-"""Rescale records, their statistics and the options behind them, under Flink's names (FLIP-495), and our
-additions.
-"""
+"""Rescale records, their statistics and the options behind them, under Flink's names (FLIP-495), and our additions."""
 
 from __future__ import annotations
 
@@ -152,9 +150,7 @@ def rescales_summary(state: JobState, durations_ms: Mapping[TerminalState, Seque
 
 
 def statistics(values: Sequence[int]) -> DurationStatistics:
-    """Minimum, maximum, integer average and percentiles; percentiles of nothing are the text NaN, as Flink
-    writes it.
-    """
+    """Minimum, maximum, integer average and percentiles; of nothing they are the text NaN, as Flink writes it."""
     ordered = sorted(values) or [0]
 
     def at(percent: float) -> float | Literal["NaN"]:
@@ -173,9 +169,7 @@ def statistics(values: Sequence[int]) -> DurationStatistics:
 
 
 def percentile(ordered: Sequence[int], percent: float) -> float:
-    """The percentile as Flink estimates it: linear between the values around the rank percent * (n + 1) /
-    100.
-    """
+    """The percentile as Flink estimates it: linear between the values around the rank percent * (n + 1) / 100."""
     rank = percent * (len(ordered) + 1) / 100
     below = math.floor(rank)
     if below < 1:

@@ -1,6 +1,4 @@
-"""Livy's batch calls, for clients such as Airflow's LivyOperator. Each batch is a job with an additional
-number.
-"""
+"""Livy's batch calls, for clients such as Airflow's LivyOperator. Each batch is a job with an additional number."""
 
 from __future__ import annotations
 

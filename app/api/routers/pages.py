@@ -1,6 +1,4 @@
-"""The web pages: the dashboard (`app/web/dashboard`), the OpenAPI document, and Swagger UI
-(`app/web/swagger-ui`).
-"""
+"""The web pages: the dashboard (`app/web/dashboard`), the OpenAPI document, and Swagger UI (`app/web/swagger-ui`)."""
 
 from __future__ import annotations
 

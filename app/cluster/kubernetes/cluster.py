@@ -1,5 +1,4 @@
-"""A Kubernetes namespace as a source of slots: its pods and quotas are read, and pods of earlier drivers are
-deleted.
+"""A Kubernetes namespace as a source of slots: its pods and quotas are read, and pods of earlier drivers are deleted.
 
 While the API does not answer, running jobs keep their slots, because their executors continue without it, and
 nothing is started.
