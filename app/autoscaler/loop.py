@@ -4,6 +4,7 @@ other clients are never overwritten.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import linear_regression
@@ -174,11 +175,11 @@ def look(
         steps, details["timestamps"]["RUNNING"], details["now"], window_ms=window_ms, is_idle=is_idle
     )
     vertices = [
-        _vertex(each, requirements[each["id"]], measured, busy[each["id"]], operator[each["id"]])
+        _vertex(each, requirements[each["id"]], measured, busy[each["id"]][1], operator[each["id"]])
         for each in details["vertices"]
     ]
     tasks_ms = max(
-        (sum(busy[vertex_id].average_ms * busy[vertex_id].skew for vertex_id in query) for query in queries),
+        (sum(math.prod(busy[vertex_id]) for vertex_id in query) for query in queries),
         default=0.0,
     )
     return Snapshot(
@@ -199,21 +200,14 @@ def look(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Busy:
-    """Of the last minute: of each second, by the average task of a vertex; and how many times as long the longest one
-    is, 1 if that is not known."""
-
-    average_ms: float
-    skew: float
-
-
-def _busy(get: Get, job_id: str, vertex_id: str, tasks: int) -> _Busy:
+def _busy(get: Get, job_id: str, vertex_id: str, tasks: int) -> tuple[float, float]:
+    """Of the last minute: milliseconds of each second, by the average task of a vertex; and the skew, which is how many
+    times as long the longest one is, 1 if that is not known."""
     path = (
         f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics?get=busyTimeMsPerSecond,taskTimeSkew&agg=avg"
     )
     found = {each["id"]: each["avg"] for each in get(path)}
-    return _Busy(found.get("busyTimeMsPerSecond", 0.0), by_average(found.get("taskTimeSkew", 1.0), tasks))
+    return found.get("busyTimeMsPerSecond", 0.0), by_average(found.get("taskTimeSkew", 1.0), tasks)
 
 
 def by_average(by_median: float, tasks: int) -> float:
@@ -297,7 +291,7 @@ def _operator(policy: Json) -> ScalingPolicy:
 
 
 def _vertex(
-    details: Json, declared: Json, measured: _Measured | None, busy: _Busy, operator: FloorCeiling
+    details: Json, declared: Json, measured: _Measured | None, skew: float, operator: FloorCeiling
 ) -> Vertex:
     bounds = declared["parallelism"]
     return Vertex(
@@ -309,7 +303,7 @@ def _vertex(
         upper=bounds["upperBound"],
         most=details["maxParallelism"],
         busy_ms=0.0 if measured is None else measured.busy_ms.get(details["id"], 0.0),
-        skew=busy.skew,
+        skew=skew,
         operator=operator,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -34,6 +33,8 @@ from app.model.status import TERMINAL_STATUSES
 T = TypeVar("T")
 Executor = dict[str, Any] | None
 """The executor whose output is asked for, and which output; None for the driver."""
+Part = tuple[int, str]
+"""The number of an attempt, and some lines of its log."""
 Driver = tuple[str, int] | None
 """The process that runs an attempt, by its host and number."""
 
@@ -53,14 +54,6 @@ class Output(StrEnum):
 
     STDERR = "stderr"
     STDOUT = "stdout"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some lines of the log of an attempt."""
-
-    attempt: int
-    text: str
 
 
 def attempts(job: JobArgument, call: Call) -> None:
@@ -113,13 +106,13 @@ def logs(
     parts = (_followed if follow else _once)(client, job_id, attempt, of)
     with until_interrupted():
         for part in parts:
-            _show(part, as_json=call.as_json)
+            _show(*part, as_json=call.as_json)
 
 
-def _show(part: Part, *, as_json: bool) -> None:
+def _show(attempt: int, text: str, *, as_json: bool) -> None:
     # Not `str.splitlines`, for which a line also ends at U+2028 and others.
-    for line in re.sub(r"\r\n?", "\n", part.text).removesuffix("\n").split("\n"):
-        print_json({"attempt": part.attempt, "line": line}, compact=True) if as_json else say(line)
+    for line in re.sub(r"\r\n?", "\n", text).removesuffix("\n").split("\n"):
+        print_json({"attempt": attempt, "line": line}, compact=True) if as_json else say(line)
 
 
 def _attempts(client: Client, job_id: str) -> list[dict[str, Any]]:
@@ -139,7 +132,7 @@ def _once(client: Client, job_id: str, attempt: int | None, of: Executor) -> Ite
             size = int(headers["X-Slotwise-Size"])
         following = int(headers["X-Slotwise-Next"])
         if text:
-            yield Part(number, text)
+            yield number, text
 
 
 def _asked(client: Client, job_id: str, attempt: int, at: int, of: Executor) -> tuple[str, httpx.Headers]:
@@ -203,7 +196,7 @@ def _to_the_end(
             text, is_shorter = _behind(printed, text), False
         printed = (printed + text)[-_LAST_CHARACTERS:]
         if text:
-            yield Part(attempt, text)
+            yield attempt, text
         elif not is_complete:
             time.sleep(_POLL_S)
 

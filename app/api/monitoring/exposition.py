@@ -40,13 +40,8 @@ _GZIP_LEVEL: Final = 1
 _Encode = Callable[[Any], bytes]
 
 
-class _Format(NamedTuple):
-    encode: _Encode
-    content_type: str
-
-
 _FORMATS: Final = {
-    is_openmetrics: _Format(*choose_encoder(accept))
+    is_openmetrics: choose_encoder(accept)
     for is_openmetrics, accept in ((False, ""), (True, "application/openmetrics-text; version=1.0.0"))
 }
 """There is no other, whatever version is asked for: one answer of each is kept."""
@@ -92,16 +87,14 @@ class Exposition:
 
     async def answer(self, accept: str, now_ms: int) -> Answer:
         """By what the header Accept asks for."""
-        format_ = _FORMATS[_wants_openmetrics(accept)]
+        encode, content_type = _FORMATS[_wants_openmetrics(accept)]
         async with self._one_at_a_time:
             now_s = asyncio.get_running_loop().time()
-            kept = self._kept.get(format_.content_type)
+            kept = self._kept.get(content_type)
             if kept is None or now_s - kept.made_s >= KEPT_S:
-                text = b"".join([part async for part in self._parts(format_.encode, now_ms)])
+                text = b"".join([part async for part in self._parts(encode, now_ms)])
                 compressed = await asyncio.to_thread(gzip.compress, text, _GZIP_LEVEL)
-                kept = self._kept[format_.content_type] = Answer(
-                    now_s, format_.content_type, text, compressed
-                )
+                kept = self._kept[content_type] = Answer(now_s, content_type, text, compressed)
             return kept
 
     async def _parts(self, encode: _Encode, now_ms: int) -> AsyncIterator[bytes]:

@@ -1,4 +1,6 @@
-"""Answers that only Flink's web page uses. Lists of data that Spark does not have or Slotwise does not store are empty."""
+"""Answers that only Flink's web page uses. Lists of data that Spark does not have or Slotwise does not store
+are empty.
+"""
 
 from __future__ import annotations
 

@@ -176,9 +176,7 @@ def verdict(flights: Flights, sink: Path) -> dict[str, Any]:
         "flightsInSink": sum(int(row[3]) for row in found),
         "routes": len(expected),
         "routesInSink": len(found),
-        "differences": [
-            {"route": item.route, "expected": item.expected, "found": item.found} for item in wrong
-        ],
+        "differences": wrong,
     }
 
 

@@ -123,15 +123,6 @@ class Replay:
                 return
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A route whose row is wrong; None where there is no row."""
-
-    route: str
-    expected: Row | None
-    found: Row | None
-
-
 def expected_rows(flights: Flights) -> dict[str, Row]:
     """Route -> its row in the order of `COLUMNS`."""
     pandas: Any = importlib.import_module("pandas")
@@ -195,16 +186,17 @@ def route_of(row: Row) -> str:
     return " ".join(str(part) for part in row[: len(KEYS)])
 
 
-def differences(expected: dict[str, Row], found: list[Row]) -> list[Difference]:
-    """Every route that is missing, too many, wrong in any column, or there twice."""
-    wrong = []
+def differences(expected: dict[str, Row], found: list[Row]) -> list[dict[str, Any]]:
+    """Every route that is missing, too many, wrong in any column, or there twice: with the row that is ``expected`` and
+    the one that was ``found``, None where there is none."""
+    wrong: list[dict[str, Any]] = []
     seen: dict[str, Row] = {}
     for row in found:
         route = route_of(row)
         if route in seen:
-            wrong.append(Difference(f"{route} (twice)", seen[route], row))
+            wrong.append({"route": f"{route} (twice)", "expected": seen[route], "found": row})
         seen[route] = row
     for route in sorted(expected.keys() | seen.keys()):
         if expected.get(route) != seen.get(route):
-            wrong.append(Difference(route, expected.get(route), seen.get(route)))
+            wrong.append({"route": route, "expected": expected.get(route), "found": seen.get(route)})
     return wrong

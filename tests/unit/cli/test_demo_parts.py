@@ -89,7 +89,7 @@ def test_equal_rows_are_exact_in_any_order() -> None:
 )
 def test_every_kind_of_difference_is_found(found: list[Row], routes: list[str]) -> None:
     expected = {route: row(route) for route in ("UA EWR IAH", "AA JFK MIA")}
-    assert [difference.route for difference in differences(expected, found)] == routes
+    assert [difference["route"] for difference in differences(expected, found)] == routes
 
 
 def test_the_sink_is_counted_and_read(tmp_path: Path) -> None:
