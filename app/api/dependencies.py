@@ -79,10 +79,7 @@ def declaration(version_of: Callable[[JobState], int], subject: str) -> Any:
     ) -> Declaration:
         version = None if if_match is None else _version(if_match, version_of(job.state), subject)
         return Declaration(
-            requested_by=principal,
-            if_match=version,
-            idempotency_key=idempotency_key,
-            reason=reason or None,
+            requested_by=principal, if_match=version, idempotency_key=idempotency_key, reason=reason or None
         )
 
     return Depends(declared)

@@ -144,12 +144,7 @@ class NotScalable(Exception):
 
 
 def look(
-    get: Get,
-    details: Json,
-    requirements: Mapping[str, Json],
-    *,
-    window_ms: int,
-    memory: Memory = NO_MEMORY,
+    get: Get, details: Json, requirements: Mapping[str, Json], *, window_ms: int, memory: Memory = NO_MEMORY
 ) -> Snapshot:
     """The job as it is now. ``details`` is the answer to a GET of the job, ``requirements`` what is declared.
 
@@ -178,10 +173,7 @@ def look(
         _vertex(each, requirements[each["id"]], measured, busy[each["id"]][1], operator[each["id"]])
         for each in details["vertices"]
     ]
-    tasks_ms = max(
-        (sum(math.prod(busy[vertex_id]) for vertex_id in query) for query in queries),
-        default=0.0,
-    )
+    tasks_ms = max((sum(math.prod(busy[vertex_id]) for vertex_id in query) for query in queries), default=0.0)
     return Snapshot(
         now_ms=details["now"],
         status=details["state"],

@@ -69,10 +69,7 @@ class Client:
         loopback = parts.hostname in ("127.0.0.1", "localhost", "::1")
         try:
             self._http = httpx.Client(
-                base_url=self.server,
-                headers=headers,
-                trust_env=not loopback,
-                transport=transport,
+                base_url=self.server, headers=headers, trust_env=not loopback, transport=transport
             )
         except httpx.InvalidURL as error:
             raise UsageError(f"{self.server!r} is not the address of a server: {error}.") from None

@@ -75,11 +75,7 @@ def up(
 
 
 @cluster.command()
-def add(
-    cores: CoresOption = 2,
-    memory_mb: MemoryOption = None,
-    directory: DirectoryOption = None,
-) -> None:
+def add(cores: CoresOption = 2, memory_mb: MemoryOption = None, directory: DirectoryOption = None) -> None:
     """Start one more worker."""
     with _cluster(directory) as made:
         worker = made.add(cores=cores, memory_mb=memory_mb or cores * _MEMORY_PER_CORE_MB)

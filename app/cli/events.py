@@ -41,8 +41,7 @@ def events(
     job: JobOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new events, until Ctrl-C.")] = False,
     after: Annotated[
-        int | None,
-        typer.Option(min=0, help="Only events after this id; 0: from the oldest stored event."),
+        int | None, typer.Option(min=0, help="Only events after this id; 0: from the oldest stored event.")
     ] = None,
     types: Annotated[
         str | None,

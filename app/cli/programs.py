@@ -104,8 +104,7 @@ class ProgramOptions:
     batch: Annotated[
         bool,
         typer.Option(
-            "--batch",
-            help="For a program without streaming queries: the job ends when the program ends.",
+            "--batch", help="For a program without streaming queries: the job ends when the program ends."
         ),
     ] = False
 

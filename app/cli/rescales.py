@@ -68,8 +68,7 @@ def rescales(
     cause: Annotated[TriggerCause | None, typer.Option(help="Only records of this cause.")] = None,
     state: Annotated[TerminalState | None, typer.Option(help="Only records that ended like this.")] = None,
     record: Annotated[
-        str | None,
-        typer.Option("--record", "--uuid", metavar="NUMBER|UUID", help="One record, in full."),
+        str | None, typer.Option("--record", "--uuid", metavar="NUMBER|UUID", help="One record, in full.")
     ] = None,
 ) -> None:
     """Show the rescales of a job: cause, who asked, before and after, rung, duration and output gap."""

@@ -188,11 +188,7 @@ def run_bounded(
         stderr=subprocess.STDOUT,
         start_new_session=True,
         cwd=cwd,
-        env={
-            **inherited_environment(),
-            **(user.environment() if user is not None else {}),
-            **(extra or {}),
-        },
+        env={**inherited_environment(), **(user.environment() if user is not None else {}), **(extra or {})},
         **(user.popen() if user is not None else {}),
     )
     assert process.stdout is not None

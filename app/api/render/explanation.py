@@ -54,10 +54,7 @@ def policy(value: ScalingPolicy) -> declared.ScalingPolicy:
 
 def policy_version(value: ScalingPolicy) -> declared.PolicyVersion:
     return made_of(
-        declared.PolicyVersion,
-        value,
-        all_vertices=_limits(value.all_vertices),
-        vertices=_vertices(value),
+        declared.PolicyVersion, value, all_vertices=_limits(value.all_vertices), vertices=_vertices(value)
     )
 
 

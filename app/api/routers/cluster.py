@@ -93,10 +93,7 @@ async def get_live() -> schema.Live:
     return schema.Live(status="live")
 
 
-@health.get(
-    "/ready",
-    responses=refusals({503: "The database cannot be read, or the last write failed."}),
-)
+@health.get("/ready", responses=refusals({503: "The database cannot be read, or the last write failed."}))
 async def get_ready(plane: Plane, info: Info) -> schema.Ready:
     """Whether the server can serve"""
     reasons = await plane.ready()

@@ -50,17 +50,9 @@ async def get_scaling_policy(job: Job, response: Response) -> ScalingPolicy:
     return render.policy(job.state.policy)
 
 
-@router.get(
-    f"{_PATH}/history",
-    responses=answered(headers={"Link": "The next page, if there is one."}),
-)
+@router.get(f"{_PATH}/history", responses=answered(headers={"Link": "The next page, if there is one."}))
 async def get_scaling_policy_history(
-    request: Request,
-    response: Response,
-    job: Job,
-    plane: Plane,
-    limit: Limit = PAGE,
-    after: After = None,
+    request: Request, response: Response, job: Job, plane: Plane, limit: Limit = PAGE, after: After = None
 ) -> list[PolicyVersion]:
     """The versions of the scaling policy of a job, newest first, with author, time and reason
 
@@ -128,10 +120,7 @@ async def put_scaling_policy(
 
 @router.delete(
     _PATH,
-    responses=answered(
-        headers={"ETag": "The version now in force."},
-        refused={409: _ENDED, 412: _STALE},
-    ),
+    responses=answered(headers={"ETag": "The version now in force."}, refused={409: _ENDED, 412: _STALE}),
 )
 async def delete_scaling_policy(response: Response, job: Job, plane: Plane, declared: _Declared) -> Empty:
     """Remove every floor and ceiling
@@ -197,10 +186,7 @@ def _limit(place: str, name: str, value: Any, errors: list[str]) -> int | None:
     return None
 
 
-@router.get(
-    _SHARE_PATH,
-    responses=answered(headers={"ETag": "The version of the slot share, for If-Match."}),
-)
+@router.get(_SHARE_PATH, responses=answered(headers={"ETag": "The version of the slot share, for If-Match."}))
 async def get_slot_share(job: Job, response: Response) -> SlotShare:
     """The weight, priority and cap of a job among the others
 

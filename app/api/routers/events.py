@@ -56,10 +56,7 @@ _SENT = {
     },
 }
 _RESPONSES = {
-    200: {
-        "description": "A stream of events",
-        "content": {"text/event-stream": {"schema": _SENT}},
-    },
+    200: {"description": "A stream of events", "content": {"text/event-stream": {"schema": _SENT}}},
     **refusals(
         {
             429: "250 clients of ann follow events already, which is the most of one name: close some of them.",

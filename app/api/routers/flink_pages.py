@@ -225,12 +225,7 @@ for base, name, words in (
     ("/taskmanagers/{taskmanagerid}", "task_manager", "a TaskManager"),
 ):
     _always(f"{base}/logs", f"list_{name}_logs", f"Files of logs of {words}: none", {"logs": []})
-    _always(
-        f"{base}/thread-dump",
-        f"get_{name}_threads",
-        f"Threads of {words}: none",
-        {"threadInfos": []},
-    )
+    _always(f"{base}/thread-dump", f"get_{name}_threads", f"Threads of {words}: none", {"threadInfos": []})
     _always(f"{base}/profiler", f"list_{name}_profiles", f"Profiles of {words}: none", {"profilingList": []})
     _always(f"{base}/log", f"get_{name}_log", f"The log of {words}: empty", None)
     _always(f"{base}/stdout", f"get_{name}_stdout", f"The output of {words}: empty", None)

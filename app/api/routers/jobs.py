@@ -123,8 +123,7 @@ async def get_execution_result(job: Job) -> schema.ExecutionResult:
 
 @router.get("/{jobid}/decisions")
 async def get_decisions(
-    job: Job,
-    detail: Annotated[Boolean, Query(description="With the subpartitions of each task.")] = False,
+    job: Job, detail: Annotated[Boolean, Query(description="With the subpartitions of each task.")] = False
 ) -> list[runs.Decision]:
     """The parallelism decisions of a batch job, newest first
 
@@ -187,9 +186,7 @@ _SavepointBody = Annotated[
     status_code=202,
     responses=refusals({409: "The job is RESTARTING: it can be stopped while it is RUNNING."}),
     openapi_extra=request_body(
-        "May be empty.",
-        {"application/json": runs.StopBody.model_json_schema()},
-        required=False,
+        "May be empty.", {"application/json": runs.StopBody.model_json_schema()}, required=False
     ),
 )
 async def stop_job(jobid: JobId, plane: Plane, principal: Principal, body: _StopBody) -> runs.StopAccepted:

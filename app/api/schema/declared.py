@@ -82,6 +82,4 @@ class ShareExplained(SlotShare):
     )
     why: ShareReason | None
     missing: int = Field(description="With no-room: the slots that must become free before the job can run.")
-    due_timestamp_ms: int | None = Field(
-        description="When other jobs may take the slots beyond its share.",
-    )
+    due_timestamp_ms: int | None = Field(description="When other jobs may take the slots beyond its share.")

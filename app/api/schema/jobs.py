@@ -100,7 +100,7 @@ class RegionProgress(Camel):
         ge=0, le=100, description="Percent of the known tasks; 100 only if the region is finished."
     )
     estimated_rest_ms: int | None = Field(
-        description="Estimate at the current speed; null while no task is done, and when all known tasks are done.",
+        description="Estimate at the current speed; null while no task is done, and when all known tasks are done."
     )
 
 
@@ -187,7 +187,7 @@ class JobDetails(Camel):
     submitted_by: str | None
     under_way: bool = Field(
         description="Whether the present attempt has processed something. STREAMING: a batch was committed with the "
-        "parallelism in force, or the sources have no data. BATCH: a task is done.",
+        "parallelism in force, or the sources have no data. BATCH: a task is done."
     )
     last_failure: LastFailure | None = Field(description="Not in Flink.")
     queries: list[StreamingQuery] = Field(
@@ -219,7 +219,7 @@ class ExceptionInfo(Camel):
     )
     timestamp: Millis
     failure_labels: dict[str, str] = Field(
-        description="failover: local if only its query was restarted. why: the reason why it is final or recoverable.",
+        description="failover: local if only its query was restarted. why: the reason why it is final or recoverable."
     )
     task_name: str | None = Field(default=None, description="Absent for a failure of the whole job.")
     message: str

@@ -22,10 +22,7 @@ BODY: Final[dict[str, Any]] = {
         "pyFiles": _TEXTS,
         "files": _TEXTS,
         "name": _TEXT,
-        "conf": {
-            "type": "object",
-            "additionalProperties": {"type": ["string", "number", "boolean"]},
-        },
+        "conf": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
         "driverMemory": _TEXT,
         "numExecutors": _COUNT,
         "executorCores": _COUNT,

@@ -79,7 +79,7 @@ class Rescale(Camel):
             "The longest pause between two completed batches around the change less the steady interval; the pause "
             "itself if fewer than two batches had been committed before the change, null if none had. 0 if there was "
             "no input when the change came into force."
-        ),
+        )
     )
     reprocessed_records: int | None
     rollback_of: int | None = Field(description="The number of the record whose rescale this one takes back.")
@@ -169,8 +169,7 @@ class SupplyExplained(Camel):
     total: int
     idle: int = Field(description="Slots that no job holds. While outOfSight is true, no job gets them.")
     cluster_unreachable: bool = called(
-        "outOfSight",
-        "Whether the cluster is unreachable: total and idle are then the last known numbers.",
+        "outOfSight", "Whether the cluster is unreachable: total and idle are then the last known numbers."
     )
     why: list[str] = Field(
         description="The cluster's reasons why there are no more slots, one sentence each."
@@ -183,7 +182,7 @@ class ExecutorsExplained(Camel):
     present: int
     wanted: int = Field(description="One for each slot that the job holds.")
     short_since_ms: int | None = Field(
-        description="Since when there are fewer than wanted; null if there are enough.",
+        description="Since when there are fewer than wanted; null if there are enough."
     )
 
 
@@ -234,9 +233,7 @@ class Explanation(Camel):
     vertices: dict[str, VertexExplained]
     reactive: bool = Field(description="Whether the job uses all available slots.")
     rollback: RollbackExplained | None
-    on_trial_until_ms: int | None = Field(
-        description="The end of the trial of the last rescale.",
-    )
+    on_trial_until_ms: int | None = Field(description="The end of the trial of the last rescale.")
     pending: list[PendingExplained] = Field(description="Bounds that wait for their deadline.")
     sentences: list[str]
     violations: list[str] = Field(

@@ -123,10 +123,10 @@ class RegionRun(Camel):
     )
     start_timestamp_ms: Millis
     end_timestamp_ms: int | None = Field(
-        description="When it was finished; null if it was not, and for all runs except the last of a region.",
+        description="When it was finished; null if it was not, and for all runs except the last of a region."
     )
     written_bytes: int | None = Field(
-        description="Bytes of the vertex for other regions; null while not finished, and if no region reads them.",
+        description="Bytes of the vertex for other regions; null while not finished, and if no region reads them."
     )
     written_rows: int | None
 
@@ -156,7 +156,7 @@ class Decision(Camel):
             "slots: more tasks of a source would have to wait. options: those of auto-parallelism, which may also"
             " ask for more tasks. subpartitions: the number of parts of the inputs; then the parallelism may be below a"
             " lower bound that was raised later, which is among the violations of the explanation."
-        ),
+        )
     )
     wanted: int | None = Field(description="The parallelism by bytes, before bounds and limit.")
     normalized: int | None = Field(description="Rule flip-187: the power of two nearest to `wanted`.")
@@ -166,7 +166,7 @@ class Decision(Camel):
     rows: int | None = Field(description="Rows of the inputs from other regions, broadcast inputs once.")
     broadcast_bytes: int = Field(description="Bytes that each task reads completely.")
     counted_broadcast_bytes: int = Field(
-        description="Rule flip-187: the part of the volume per task that was subtracted for them, at most half.",
+        description="Rule flip-187: the part of the volume per task that was subtracted for them, at most half."
     )
     volume_bytes: int = Field(description="The approximate number of bytes that a task should read.")
     subpartitions: int | None = Field(

@@ -162,9 +162,7 @@ class Scenario:
         end = EndOfRows(self.rows_total)
 
         self._until(
-            "all rows are in the sink",
-            lambda _: end.is_reached(self.rows_done),
-            timeout_s=4 * STEP_TIMEOUT_S,
+            "all rows are in the sink", lambda _: end.is_reached(self.rows_done), timeout_s=4 * STEP_TIMEOUT_S
         )
 
     def _stop(self) -> None:

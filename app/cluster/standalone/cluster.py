@@ -139,10 +139,7 @@ class StandaloneCluster:
             found = {**missing, **found}
         self._note(found)
         cores, without_memory = roster.withheld(is_ours, self._memory_mb)
-        why = [
-            *too_small(found.values(), self._memory_mb),
-            *in_others_hands(cores, without_memory),
-        ]
+        why = [*too_small(found.values(), self._memory_mb), *in_others_hands(cores, without_memory)]
         return self._offer(cores + without_memory, unreachable=False, why=tuple(why))
 
     async def cleared(self, job_id: str) -> None:

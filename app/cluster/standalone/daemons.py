@@ -148,9 +148,7 @@ class DevCluster:
         worker = replace(worker, cores=cores)
         self._save(replace(state, workers=(*state.workers, worker), numbered=number))
         self._await(
-            worker,
-            f"the master knows {name}",
-            lambda roster: any(one.port == port for one in roster.workers),
+            worker, f"the master knows {name}", lambda roster: any(one.port == port for one in roster.workers)
         )
         return worker
 

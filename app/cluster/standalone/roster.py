@@ -148,10 +148,7 @@ def read_roster(document: Any) -> Roster:
         applications, ended = (
             tuple(
                 Application(
-                    str(entry["id"]),
-                    str(entry["name"]),
-                    int(entry["cores"]),
-                    int(entry.get("starttime", 0)),
+                    str(entry["id"]), str(entry["name"]), int(entry["cores"]), int(entry.get("starttime", 0))
                 )
                 for entry in entries
             )
