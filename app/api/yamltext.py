@@ -20,7 +20,6 @@ import yaml
 from yaml.events import (
     AliasEvent,
     CollectionEndEvent,
-    DocumentEndEvent,
     DocumentStartEvent,
     Event,
     MappingStartEvent,
@@ -29,7 +28,6 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from app.api.limits import BODY_LIMIT_BYTES
 from app.model.strictjson import MAX_DEPTH, MAX_INTEGER
 
 MAX_ALIASES: Final = 100
@@ -48,44 +46,31 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT_TAGS: Final = ("!", "tag:yaml.org,2002:str")
 
 
 class StrictYamlError(ValueError):
-    """A text is refused. ``errors`` holds the sentence, ``line`` and ``column`` (from 1) the place."""
+    """A text is refused. ``errors`` holds the sentence, with the place: ``line`` and ``column``, from 1."""
 
     def __init__(self, sentence: str, line: int, column: int) -> None:
         super().__init__(f"The YAML is not valid in line {line}, column {column}: {sentence}")
         self.errors = [str(self)]
-        self.line = line
-        self.column = column
 
 
-def decode_yaml_strict(data: bytes | str, *, limit_bytes: int = BODY_LIMIT_BYTES) -> Any:
-    """The value of the only document in ``data`` (UTF-8 if bytes): dicts, lists, texts, numbers, booleans, None.
+def decode_yaml_strict(data: bytes) -> Any:
+    """The value of the only document in ``data``, which is UTF-8: dicts, lists, texts, numbers, booleans, None.
 
     Raises:
         StrictYamlError: it is no YAML, or something that is refused.
     """
-    raw = data if isinstance(data, bytes) else data.encode("utf-8", "replace")
-    if len(raw) > limit_bytes:
-        raise StrictYamlError(f"it is too large: at most {limit_bytes} bytes are allowed.", 1, 1)
-    if isinstance(data, str):
-        text = data
-    else:
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            before = data[: error.start].decode("utf-8")
-            line = before.count("\n") + 1
-            raise StrictYamlError("the text is not UTF-8.", line, len(before) - before.rfind("\n")) from None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode()
+        line = before.count("\n") + 1
+        raise StrictYamlError("the text is not UTF-8.", line, len(before) - before.rfind("\n")) from None
     if text.startswith("\ufeff"):
         raise StrictYamlError("it begins with a byte order mark; send UTF-8 without one.", 1, 1)
-    if half := _SURROGATE.search(text):
-        line = text.count("\n", 0, half.start()) + 1
-        column = half.start() - text.rfind("\n", 0, half.start())
-        raise StrictYamlError("half a surrogate pair is not valid Unicode.", line, column)
     return _Builder().build(_events(text))
 
 
@@ -134,8 +119,6 @@ class _Builder:
                 self._close()
             elif isinstance(event, NodeEvent):
                 self._node(event)
-            elif isinstance(event, DocumentEndEvent):
-                continue
         return self._result
 
     def _node(self, event: NodeEvent) -> None:

@@ -132,7 +132,7 @@ def test_the_resolved_document_means_the_same_graph(value: dict[str, Any]) -> No
 def test_a_graph_survives_yaml() -> None:
     graph = parse_document(document(config={"spark.x": "no", "slot.idle.timeout": "5 s", "spark.a": "010"}))
     text = yaml.safe_dump(to_document(graph), sort_keys=False)
-    assert parse_document(decode_yaml_strict(text)) == graph
+    assert parse_document(decode_yaml_strict(text.encode())) == graph
 
 
 @given(documents())
@@ -188,7 +188,7 @@ def test_every_default_is_written_out() -> None:
 
 def test_the_document_of_the_rest_contract() -> None:
     value = decode_yaml_strict(
-        """
+        b"""
         name: flight-delays
         type: STREAMING
         artifacts: [flight_delays.py]

@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 from app.api.yamltext import MAX_ALIASES, StrictYamlError, decode_yaml_strict
 
 
+def read(text: str) -> Any:
+    return decode_yaml_strict(text.encode())
+
+
 def refusal(data: bytes | str) -> StrictYamlError:
     with pytest.raises(StrictYamlError) as caught:
-        decode_yaml_strict(data)
+        decode_yaml_strict(data if isinstance(data, bytes) else data.encode())
     assert caught.value.errors == [str(caught.value)]
     assert "\n" not in str(caught.value)
     return caught.value
@@ -53,20 +57,18 @@ def refusal(data: bytes | str) -> StrictYamlError:
         ("a: b: c", 1, 5, "mapping values are not allowed"),
         ("a:\n\t- b", 2, 1, "cannot start any token"),
         ("\ufeffa: 1", 1, 1, "byte order mark"),
-        ("a: \ud800", 1, 4, "surrogate"),
+        (b"a: \xed\xa0\x80", 1, 4, "not UTF-8"),  # half a surrogate pair
     ],
 )
-def test_is_refused_with_its_place(text: str, line: int, column: int, part: str) -> None:
+def test_is_refused_with_its_place(text: str | bytes, line: int, column: int, part: str) -> None:
     error = refusal(text)
     assert part in str(error)
-    assert (error.line, error.column) == (line, column)
     assert str(error).startswith(f"The YAML is not valid in line {line}, column {column}: ")
 
 
 def test_text_that_is_not_utf8_is_refused_at_the_first_wrong_byte() -> None:
     error = refusal(b"a: 1\nb: \xff")
-    assert (error.line, error.column) == (2, 4)
-    assert "not UTF-8" in str(error)
+    assert "in line 2, column 4: the text is not UTF-8" in str(error)
 
 
 def test_control_characters_are_refused() -> None:
@@ -75,7 +77,7 @@ def test_control_characters_are_refused() -> None:
 
 def test_what_other_readers_guess_at_stays_text() -> None:
     text = "{date: 2013-01-01, time: 12:30:00, old: 010, hex: 0x1F, under: 1_000, version: 1.2.3, y: y, n: n}"
-    assert decode_yaml_strict(text) == {
+    assert read(text) == {
         "date": "2013-01-01",
         "time": "12:30:00",
         "old": "010",
@@ -90,12 +92,12 @@ def test_what_other_readers_guess_at_stays_text() -> None:
 def test_scalars() -> None:
     text = "[1, -2, +3, 1.5, 1e3, true, FALSE, ~, null, , 'yes', \"1\", !!str 1, ! 2, |-\n  no\n ]"
     expected = [1, -2, 3, 1.5, 1000.0, True, False, None, None, "yes", "1", "1", "2"]
-    assert decode_yaml_strict(text.replace(" , '", " '").replace(", |-\n  no\n ", "")) == expected
-    assert decode_yaml_strict("a: |-\n  no\nb: >-\n  x\n  y\nc:") == {"a": "no", "b": "x y", "c": None}
+    assert read(text.replace(" , '", " '").replace(", |-\n  no\n ", "")) == expected
+    assert read("a: |-\n  no\nb: >-\n  x\n  y\nc:") == {"a": "no", "b": "x y", "c": None}
 
 
 def test_an_alias_gives_a_value_of_its_own() -> None:
-    value = decode_yaml_strict("a: &x {k: [1]}\nb: *x\nc: &s text\nd: *s")
+    value = read("a: &x {k: [1]}\nb: *x\nc: &s text\nd: *s")
     assert value == {"a": {"k": [1]}, "b": {"k": [1]}, "c": "text", "d": "text"}
     value["a"]["k"].append(2)
     assert value["b"] == {"k": [1]}
@@ -115,14 +117,8 @@ def test_depth_is_bounded_however_deep(opening: str) -> None:
     refusal(opening * 200_000)
 
 
-def test_the_size_is_bounded() -> None:
-    with pytest.raises(StrictYamlError, match="at most 10 bytes"):
-        decode_yaml_strict("a: 12345678", limit_bytes=10)
-    assert decode_yaml_strict(b"a: 1", limit_bytes=4) == {"a": 1}
-
-
 def test_an_empty_text_is_nothing() -> None:
-    assert decode_yaml_strict("# nothing") is None
+    assert read("# nothing") is None
 
 
 # 1e5 is a number in JSON and in YAML 1.2, but a text to the writer, which knows YAML 1.1 and puts no quotes around it.
@@ -142,19 +138,19 @@ def test_what_a_yaml_writer_writes_is_read_back(value: Any) -> None:
     # The writer puts everything in quotes that YAML 1.1 would take for something else.
     quoted = yaml.safe_dump(value, allow_unicode=True, default_style='"' if isinstance(value, str) else None)
     quoted = quoted.removesuffix("...\n")
-    assert decode_yaml_strict(quoted.replace("\x85", "\\N")) == value
+    assert read(quoted.replace("\x85", "\\N")) == value
 
 
 @given(_values)
 def test_json_is_yaml(value: Any) -> None:
     # YAML has no escapes for surrogate pairs, hence no ASCII.
-    assert decode_yaml_strict(json.dumps(value, ensure_ascii=False)) == value
+    assert read(json.dumps(value, ensure_ascii=False)) == value
 
 
 @given(st.text(st.sampled_from("ab12.:-[]{},&*!|>'\"#?~ \n\t%@`")))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        value = decode_yaml_strict(text)
+        value = read(text)
     except StrictYamlError:
         return
     json.dumps(value, allow_nan=False)
