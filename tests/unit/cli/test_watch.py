@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_how_far_a_job_is_behind_fits_into_a_hundred_columns(slotwise: Run, metr
     values = {"pendingTimeMs": "30000", "watermarkLag": "125000", "lastCheckpointDuration": "850"}
     told = [{"id": name, "value": value} for name, value in values.items()]
     metrics.on("GET", f"/jobs/{JOB_ID}/metrics", (200, told))
-    with Client() as client:
+    with closing(Client()) as client:
         seen = look(client, JOB_ID)
     console = Console(width=100, no_color=True)
     with console.capture() as capture:
@@ -120,7 +121,7 @@ def test_busy_time_is_that_of_the_average_slot(slotwise: Run, metrics: Any) -> N
     path = f"/jobs/{JOB_ID}/vertices/{vertex_id('delays', 'store')}/subtasks/metrics"
     told = [{"id": "busyTimeMsPerSecond", "sum": 1600.0, "avg": 400.0}]
     metrics.routes["GET", path] = lambda _: (200, told)
-    with Client() as client:
+    with closing(Client()) as client:
         assert look(client, JOB_ID).vertices[2].busy_per_mille == 400.0
 
 
@@ -166,13 +167,13 @@ def test_any_other_refusal_ends_watching(
 
 
 def test_a_look_takes_few_requests(metrics: Any) -> None:
-    with Client() as client:
+    with closing(Client()) as client:
         look(client, JOB_ID)
     assert len(metrics.requests) == 4 + 3, "four for the job, and one for each vertex"
 
 
 def test_a_batch_job_is_shown_by_its_regions(batch: Any) -> None:
-    with Client() as client:
+    with closing(Client()) as client:
         seen = look(client, JOB_ID)
     console = Console(width=120, no_color=True)
     with console.capture() as capture:
