@@ -1,4 +1,5 @@
-"""A job as an execution graph: per vertex the parallelism, the status of its tasks and its times.
+"""A job as an execution graph: per vertex the parallelism, the status of its tasks and its times; of a BATCH job also
+its decisions with the numbers that led to them, and what became of the runs that they were for.
 
 Flink has a task per subtask; here a vertex runs as so many tasks of each micro-batch. The status of a vertex
 follows from the state of the job's scheduler, and its task counters from the parallelism in force.
@@ -7,8 +8,10 @@ follows from the state of the job's scheduler, and its task counters from the pa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
+from app.api.schema import runs as schema
+from app.api.schema.base import made_of
 from app.api.schema.jobs import ExecutionState, RegionProgress
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobVertex
@@ -24,8 +27,9 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
+from app.scheduler.batch.explain import decision_sentence
 from app.scheduler.batch.layout import layout_of
-from app.scheduler.batch.progress import BatchProgress, Decision
+from app.scheduler.batch.progress import BatchProgress, Decision, Written
 from app.scheduler.batch.remaining_time import TaskCount, percent, rest_ms
 from app.worker.views import JobView
 
@@ -65,7 +69,7 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
     if state.batch is not None:
         return _batch_executions(view, state.batch)
     deployed = parallelism_deployed(state)
-    failed = _failed_vertex(state) if view.status is JobStatus.FAILED else None
+    failed = state.failures[-1][0].vertex if state.failures and view.status is JobStatus.FAILED else None
     status = _task_status(state, deployed is not None)
     start_ms = dict(state.status_since_ms).get(JobStatus.RUNNING, -1) if deployed is not None else -1
     end_ms = view.ended_ms if view.ended_ms is not None and start_ms >= 0 else -1
@@ -204,5 +208,46 @@ def _task_status(state: JobState, deployed: bool) -> ExecutionState:
             return "CREATED"
 
 
-def _failed_vertex(state: JobState) -> str | None:
-    return state.failures[-1][0].vertex if state.failures else None
+def decisions(view: JobView, *, with_groups: bool) -> list[schema.Decision]:
+    """Newest first; none for a job that has made none, as every STREAMING job."""
+    state, progress = view.state, view.state.batch
+    if progress is None:
+        return []
+    written = {one.vertex_id: one for one in progress.written}
+    found = []
+    for decision in reversed(progress.decisions):
+        name = state.graph.by_id[decision.vertex_id].name
+        run = _run(state, progress, decision, written.get(decision.vertex_id))
+        found.append(
+            made_of(
+                schema.Decision,
+                decision,
+                vertex_name=name,
+                groups=decision.groups if with_groups else None,
+                sentence=decision_sentence(name, decision, is_running=run.state == "RUNNING"),
+                region_run=run,
+            )
+        )
+    return found
+
+
+def _run(
+    state: JobState, progress: BatchProgress, decision: Decision, written: Written | None
+) -> schema.RegionRun:
+    """The run that a decision was for. Of all but the last run of a region only the start is kept."""
+    region = progress.regions[decision.region]
+    is_last = region.run == decision.run
+    end_ms = region.finished_ms if is_last else None
+    left = written if end_ms is not None else None
+    run_state: Literal["RUNNING", "FINISHED", "DISCARDED"] = "DISCARDED"
+    if is_last and region.status is RegionStatus.FINISHED:
+        run_state = "FINISHED"
+    elif is_last and region_status(state, region.status) == "RUNNING":
+        run_state = "RUNNING"
+    return schema.RegionRun(
+        state=run_state,
+        start_timestamp_ms=decision.at_ms,
+        end_timestamp_ms=end_ms,
+        written_bytes=left.bytes if left is not None else None,
+        written_rows=left.rows if left is not None else None,
+    )

@@ -17,8 +17,7 @@ from app.api.openapi import answered, refusals, request_body
 from app.api.parameters import Boolean, JobId, TriggerId, VertexId, WholeNumber, expected
 from app.api.record_cache import Rendered
 from app.api.render import jobs as render
-from app.api.render.decisions import decisions
-from app.api.render.execution import VertexExecution, vertex_executions
+from app.api.render.execution import VertexExecution, decisions, vertex_executions
 from app.api.render.vertices import vertex_details
 from app.api.requests import body_of
 from app.api.routes import Operation
