@@ -17,6 +17,8 @@ log = structlog.get_logger()
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts the credentials of the service account into a pod."""
 
+GRACE_S = 1
+"""Enough for what a container does before it ends; the processes of a dead driver have nothing to finish."""
 _ANSWER_TIMEOUT_S = 5.0
 _PAGE = 500
 _PAGES_AGAIN = 3
@@ -118,12 +120,12 @@ class KubernetesApi:
         """Raises: ApiError; with status 409 there is one of this name."""
         await self._call("POST", f"{self._namespace}/pods", json=pod)
 
-    async def delete_pod(self, name: str, uid: str, *, grace_s: int) -> None:
+    async def delete_pod(self, name: str, uid: str) -> None:
         """Let a pod end, if it is this one; one that is gone is well. Raises: ApiError."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "gracePeriodSeconds": grace_s,
+            "gracePeriodSeconds": GRACE_S,
             "preconditions": {"uid": uid},
         }
         try:

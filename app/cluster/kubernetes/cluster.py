@@ -39,8 +39,6 @@ log = structlog.get_logger()
 _THROTTLED_S = 30.0
 _CLEARED_DEADLINE_S = 30.0
 _CLEARED_POLL_S = 0.5
-# Enough for what a container does before it ends; the processes of a dead driver have nothing to finish.
-_GRACE_S = 1
 _FORBIDDEN = (401, 403)
 # How long a pod that has a node takes to be an executor.
 _POD_START_S = 30.0
@@ -279,7 +277,7 @@ class KubernetesCluster:
     async def _delete(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             log.info("pod deleted", pod=pod.name, job=pod.job_id, attempt=pod.attempt)
-            await self._api.delete_pod(pod.name, pod.uid, grace_s=_GRACE_S)
+            await self._api.delete_pod(pod.name, pod.uid)
 
     def _offer(self) -> Offer:
         room = self._room

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 import yaml
 
-from app.cluster.kubernetes.api import ApiError, KubernetesApi
+from app.cluster.kubernetes.api import GRACE_S, ApiError, KubernetesApi
 from app.cluster.kubernetes.namespace import Demand, Pod
 from app.model.kubenames import JOB_LABEL, parse_quantity
 
@@ -30,7 +30,6 @@ RENEWED_S = 60.0
 """A pod that has found no room is replaced: the scheduler looks at a new one at once."""
 _PULLING_S = 600.0
 """For how long one that has a node may pull its image."""
-_GRACE_S = 1
 _CONFLICT = 409
 SETTING = "cluster_pod_template"
 # What lives and ends with the pod, or cannot be written to.
@@ -291,7 +290,7 @@ class Probe:
         self._asked_at = now_s
         try:
             pod = pod_like_executors(self._name, {JOB_LABEL: self.label}, self._pods, command=["true"])
-            pod["spec"]["terminationGracePeriodSeconds"] = _GRACE_S
+            pod["spec"]["terminationGracePeriodSeconds"] = GRACE_S
             await self._api.make_pod(pod)
         except (ApiError, TemplateError) as error:
             if getattr(error, "status", None) != _CONFLICT:
@@ -302,7 +301,7 @@ class Probe:
 
     async def _delete(self, pod: Pod) -> None:
         try:
-            await self._api.delete_pod(pod.name, pod.uid, grace_s=_GRACE_S)
+            await self._api.delete_pod(pod.name, pod.uid)
         except ApiError as error:
             self._tell(str(error))
 
