@@ -28,7 +28,8 @@ from app.model.scaling_policy import NO_LIMITS
 QUIET_LEAST_MS = 30_000
 """Batches that stay away for less long, or for less than five times the last one, are not missed."""
 FIGURE_MOST = 1e15
-"""No load has a figure as high as this; what is computed from finite ones may not be finite."""
+"""No load has a figure as high as this, or a rate as low as one by it; what is computed from finite ones may not be
+finite."""
 UNSEEN_MS = 60_000
 """So long, or three looks, may pass beside the time after a change without a recommendation: rescales take time."""
 
@@ -96,7 +97,7 @@ def _no_figures(seen: Snapshot, policy: Policy) -> str | None:
         return "Nothing was measured yet since the last rescale, start or takeover."
     figures = [value for value in astuple(load) if value is not None]
     figures += [value for each in seen.vertices for value in (each.busy_ms, each.skew)]
-    if not all(
+    if 0 < load.rows_per_second < 1 / FIGURE_MOST or not all(
         abs(value) < FIGURE_MOST and (value >= 0 or value == load.growth_per_second) for value in figures
     ):
         return "A figure of the load is not a number that can be: nothing is decided by it."

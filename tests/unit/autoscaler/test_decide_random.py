@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import astuple, replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.autoscaler.decide import decide, limits_of
@@ -165,6 +165,7 @@ def test_more_to_do_never_asks_for_fewer_tasks(
 
 @given(vertices(), anything, anything, anything, anything, anything, anything)
 @settings(max_examples=200)
+@example((Vertex("v0", "v0", "a", 1, 1, 1, 1, 1.0),), 5e-324, 1.0, None, None, None, None)
 def test_figures_that_are_no_numbers_decide_nothing(
     many: tuple[Vertex, ...],
     rows: float | None,
