@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,30 @@ def database(url: str) -> Rows:
             return server.execute(statement).fetchall()
     with contextlib.closing(sqlite3.connect(url)) as file:
         return file.execute(statement).fetchall()
+
+
+def windows(folder: Path) -> Rows:
+    """The rows that windowed_counts.py writes, as `expected_windows` has them."""
+
+    def window(row: dict[str, str]) -> tuple[Any, ...]:
+        start = datetime.fromisoformat(row["start"])
+        start = start if start.tzinfo is not None else start.replace(tzinfo=UTC)
+        return (int(start.timestamp()), row["page"], int(row["n"]), int(row["total"]), int(row["newest"]))
+
+    return sorted(window(dict(row)) for row in file_sink(folder))
+
+
+def expected_windows(events: Path) -> Rows:
+    """Start, page, number, sum and newest of each window but the last, which nothing ends."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    for file in events.iterdir():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            one = json.loads(line)
+            start = int(datetime.fromisoformat(one["at"]).timestamp()) // 30 * 30
+            found[start, one["page"]].append((one["amount"], one["id"]))
+    last = max(start for start, _ in found)
+    return sorted(
+        (start, page, len(rows), sum(amount for amount, _ in rows), max(identity for _, identity in rows))
+        for (start, page), rows in found.items()
+        if start != last
+    )

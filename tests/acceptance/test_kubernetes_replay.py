@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,14 @@ def runs_at(deployment: Deployment, parallelism: int) -> None:
         raise AssertionError(f"{error}\n{deployment.log_end()}") from None
 
 
+def runs_on(deployment: Deployment, before: dict[str, Any], known: int) -> None:
+    """What has come since the ``known`` records has stopped nothing of the job ``before``."""
+    now, records = deployment.job(), deployment.history()
+    assert now["driverPid"] == before["driverPid"]
+    assert now["queries"][0]["runId"] == before["queries"][0]["runId"]
+    assert {one["rung"] for one in records[: len(records) - known]} == {"in-place"}
+
+
 def test_pods_are_asked_for_and_run(deployment: Deployment, api: ReplayApi, kubelet: Kubelet) -> None:
     """What Spark posts is what the settings say, and the processes of the pods carry the job."""
     runs_at(deployment, 2)
@@ -169,29 +178,12 @@ def test_pods_are_asked_for_and_run(deployment: Deployment, api: ReplayApi, kube
     assert (shown["id"], shown["slotsNumber"], shown["freeSlots"]) == (f"kubernetes-{NAMESPACE}", 4, 2)
 
 
-def test_pods_come_and_go_under_a_query_that_runs_on(
-    deployment: Deployment, api: ReplayApi, kubelet: Kubelet
-) -> None:
-    require(deployment, 2)
-    runs_at(deployment, 2)
-    run = deployment.job()["queries"][0]["runId"]
-    for upper in (4, 1):
-        require(deployment, upper)
-        runs_at(deployment, upper)
-        wait_for(
-            f"there are {upper} pods", lambda upper=upper: len(api.executors) == upper == len(kubelet.running)
-        )
-        deployment.await_progress()
-    assert deployment.job()["queries"][0]["runId"] == run
-    assert {one["rung"] for one in deployment.history()[:2]} == {"in-place"}
-
-
 def test_a_replaced_token_and_refusals_of_the_api_delay_pods_and_break_nothing(
     deployment: Deployment, api: ReplayApi, kubelet: Kubelet
 ) -> None:
     """The client in the driver reads the file again when the token is refused, as the server does. A quota that is full
     for a moment, a server that has too much to do, a watch that is too old."""
-    pid = deployment.job()["driverPid"]
+    job, known = deployment.job(), len(deployment.history())
     Path(deployment.settings["cluster_token_file"]).write_text(SECOND_TOKEN, encoding="utf-8")
     api.tokens = {SECOND_TOKEN}
     faults = [api.fail("POST", PODS, error) for error in ("403-quota", "429", "500", "409")]
@@ -203,15 +195,22 @@ def test_a_replaced_token_and_refusals_of_the_api_delay_pods_and_break_nothing(
     assert all(fault.done.is_set() for fault in faults)
     assert {one.token for one in api.sent("POST", PODS)[made:]} >= {SECOND_TOKEN}
     deployment.await_progress()
-    assert deployment.job()["driverPid"] == pid
+    runs_on(deployment, job, known)
+
+
+def test_pods_go_under_a_query_that_runs_on(deployment: Deployment, api: ReplayApi, kubelet: Kubelet) -> None:
+    job, known = deployment.job(), len(deployment.history())
+    require(deployment, 3)
+    runs_at(deployment, 3)
+    wait_for("there are 3 pods", lambda: len(api.executors) == 3 == len(kubelet.running))
+    deployment.await_progress()
+    runs_on(deployment, job, known)
 
 
 def test_pods_that_find_no_node_make_the_job_settle_for_less(
     deployment: Deployment, api: ReplayApi, kubelet: Kubelet
 ) -> None:
-    require(deployment, 3)
-    runs_at(deployment, 3)
-    wait_for("there are 3 pods", lambda: len(api.executors) == 3)
+    assert len(api.executors) == 3
     kubelet.room = 3
     require(deployment, 4)
     wait_for("a pod is asked for in vain", lambda: len(api.executors) == 4)

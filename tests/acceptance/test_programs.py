@@ -62,11 +62,11 @@ PROGRAMS = {
         for version in VERSIONS
     },
 }
-CHEAP = ("windowed counts", *(f"windowed counts on {version}" for version in VERSIONS))
+IN_CI = "windowed counts"
 STOPPED = ("windowed counts", "upsert")
 """Of which a driver is stopped besides, so that it could wake beside its successor."""
 ENDLESS = [name for name, program in PROGRAMS.items() if not program.ends]
-BY_NAME = [pytest.param(name, marks=() if name in CHEAP else pytest.mark.long) for name in ENDLESS]
+BY_NAME = [pytest.param(name, marks=() if name == IN_CI else pytest.mark.long) for name in ENDLESS]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
     feeder = program.feeder(ours.input)
     feeder.write(10)
     feeder.start()
-    rescales = 3 if name in CHEAP else RESCALES
+    rescales = 3 if name == IN_CI else RESCALES
     kills = BOTH_WAYS if name in STOPPED else BOTH_WAYS[:1]
     outcome = run_rescaled(deployment, program, ours, feeder, rescales=rescales, seed=len(name), kills=kills)
     run_plain(program, alone)
@@ -98,6 +98,22 @@ def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
     print(
         f"OUTCOME {name}: {outcome.in_place} rescales in place, {outcome.kills} kills, exact: {counts} rows"
     )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_pyspark_is_rescaled_and_killed_too(
+    deployment: Deployment, tmp_path: Path, version: str
+) -> None:
+    """Its output is computed here: a plain run of each PySpark is for `make long`."""
+    program = served(PROGRAMS[f"{IN_CI} on {version}"])
+    ours = Place(tmp_path / "input", tmp_path / "slotwise")
+    feeder = program.feeder(ours.input)
+    feeder.write(10)
+    feeder.start()
+    outcome = run_rescaled(deployment, program, ours, feeder, rescales=2, seed=1)
+
+    assert program_results.windows(ours.output) == program_results.expected_windows(ours.input / "events")
+    assert (outcome.in_place, outcome.others, outcome.kills) == (2, [], 1)
 
 
 @pytest.mark.long

@@ -5,12 +5,9 @@ One of the versions crashes, and the server is killed with -9 on the way.
 
 from __future__ import annotations
 
-import json
 import random
 import time
-from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +31,6 @@ pytestmark = pytest.mark.timeout(1200)
 PROGRAM = Program(
     "windowed_counts.py", "--events {events} --output {output} --checkpoint {checkpoint}", queries=("",)
 )
-BAD, KILLED = 3, (4, 8)
 CRASH = """events = events.where(F.udf(lambda page: 1 / 0 > 0, "boolean")("page"))\ncounts = ("""
 
 
@@ -45,11 +41,11 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield made
 
 
-def version(folder: Path, number: int) -> Path:
+def version(folder: Path, number: int, *, crashes: bool) -> Path:
     """The program, with something new in it."""
     text = (PROGRAMS / PROGRAM.script).read_text(encoding="utf-8")
     text = text.replace("query.await", f"print('this is version {number}')\nquery.await")
-    if number == BAD:
+    if crashes:
         text = text.replace("counts = (", CRASH, 1)
     script = folder / f"version_{number}.py"
     script.write_text(text, encoding="utf-8")
@@ -66,10 +62,13 @@ def replace(deployment: Deployment, script: Path, arguments: list[str], *options
     return run_cli(deployment, "submit", "--replace", job, *options, *settings, str(script), "--", *arguments)
 
 
-@pytest.mark.parametrize("replacements", [3, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("replacements", "bad", "killed"), [(2, 2, (3,)), pytest.param(10, 3, (4, 8), marks=pytest.mark.long)]
+)
 def test_replaced_under_load_its_output_is_exact(
-    deployment: Deployment, tmp_path: Path, replacements: int
+    deployment: Deployment, tmp_path: Path, replacements: int, bad: int, killed: tuple[int, ...]
 ) -> None:
+    """The version ``bad`` crashes, and the server is killed while those of ``killed`` are on trial."""
     ours = Place(tmp_path / "input", tmp_path / "ours")
     ours.own.mkdir()
     feeder, arguments = PROGRAM.feeder(ours.input, pause_s=2.0), PROGRAM.command(ours)
@@ -79,8 +78,8 @@ def test_replaced_under_load_its_output_is_exact(
     dice, taken_back = random.Random(7), []
     for number in range(2, replacements + 2):
         await_running(deployment)
-        script = version(tmp_path, number)
-        if number in KILLED:
+        script = version(tmp_path, number, crashes=number == bad)
+        if number in killed:
             accepted = replace(deployment, script, arguments)
             assert accepted.returncode == 0, accepted.stderr
             time.sleep(dice.uniform(0, 3))
@@ -88,8 +87,8 @@ def test_replaced_under_load_its_output_is_exact(
             deployment.restart(with_points=False)
         else:
             done = replace(deployment, script, arguments, "--wait", "--timeout", "300")
-            assert done.returncode == (1 if number == BAD else 0), done.stdout + done.stderr
-            if number == BAD:
+            assert done.returncode == (1 if number == bad else 0), done.stdout + done.stderr
+            if number == bad:
                 assert "ZeroDivisionError" in done.stderr, done.stderr
 
         def decided(number: int = number) -> Any:
@@ -100,42 +99,19 @@ def test_replaced_under_load_its_output_is_exact(
         if found["outcome"] == "TAKEN_BACK":
             taken_back.append(number)
         deployment.check_no_other_driver()
-    assert taken_back == [BAD], versions(deployment)
+    assert taken_back == [bad], versions(deployment)
     feeder.finish()
     wait_for("the job has done all of its input", lambda: PROGRAM.is_at_end(ours))
     await_running(deployment)
     assert deployment.get(f"/jobs/{deployment.job_id}/versions")["current"] == replacements + 1
     deployment.stop()
-    found = sorted(window(dict(row)) for row in program_results.file_sink(ours.output))
-    assert found == expected(ours.input / "events")
+    found = program_results.windows(ours.output)
+    assert found == program_results.expected_windows(ours.input / "events")
     # Each version went on from the batch before: no batch was begun anew, and none is missing.
     planned, committed = (sorted(_numbers(ours.checkpoint / name)) for name in ("offsets", "commits"))
     assert committed == list(range(committed[0], committed[-1] + 1)) and planned[-1] == committed[-1]
     read = [entry["path"] for entry in outputs.entries(ours.checkpoint / "sources" / "0")]
     assert len(read) == len(set(read)) == feeder.files, "each file belongs to one batch"
-
-
-def expected(events: Path) -> list[tuple[object, ...]]:
-    """Start, page, number, sum and newest of each window but the last, which nothing ends."""
-    windows: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-    for file in events.iterdir():
-        for line in file.read_text(encoding="utf-8").splitlines():
-            one = json.loads(line)
-            start = int(datetime.fromisoformat(one["at"]).timestamp()) // 30 * 30
-            windows[start, one["page"]].append((one["amount"], one["id"]))
-    last = max(start for start, _ in windows)
-    return sorted(
-        (start, page, len(rows), sum(amount for amount, _ in rows), max(identity for _, identity in rows))
-        for (start, page), rows in windows.items()
-        if start != last
-    )
-
-
-def window(row: dict[str, str]) -> tuple[object, ...]:
-    """As `expected` has it."""
-    start = datetime.fromisoformat(row["start"])
-    start = start if start.tzinfo is not None else start.replace(tzinfo=UTC)
-    return (int(start.timestamp()), row["page"], int(row["n"]), int(row["total"]), int(row["newest"]))
 
 
 def _numbers(folder: Path) -> list[int]:

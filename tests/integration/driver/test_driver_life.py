@@ -133,15 +133,25 @@ def test_a_checkpoint_with_checksum_files_is_read_without_and_the_other_way_roun
     assert stored == expected_counts(sum(n for n, _ in stored.values()))
 
 
-def test_a_killed_driver_is_replaced_and_nothing_counts_twice(rig: Bench) -> None:
+def test_a_driver_that_is_ended_and_one_that_is_killed_are_replaced_and_nothing_counts_twice(
+    rig: Bench,
+) -> None:
     document = counting(rig.directory, rows=None)
+    first = rig.start(document)
+    rig.wait_batches(2)
+    first.process.send_signal(signal.SIGTERM)
+    assert first.exit_status() == 0
+    assert not rig.control_plane.of_type("stopped")[0]["driver_alive"]
+
+    ended = len(rig.control_plane.batches)
     rig.start(document, {"counts": 2})
-    rig.wait_batches(3)
+    assert not rig.wait_batches(ended + 3)[ended]["reprocessed"], "it was ended between two batches"
     rig.drivers[-1].kill()
+
     last = rig.start(document, {"counts": 8})
     rig.wait_batches(len(rig.control_plane.batches) + 2)
     rig.control_plane.order(stop="drain")
-    wait_for("the drain", lambda: rig.control_plane.of_type("stopped"))
+    wait_for("the drain", lambda: any(one["drained"] for one in rig.control_plane.of_type("stopped")))
     assert last.exit_status() == 0
     # Batches whose report was lost with the driver are in the sink all the same.
     counts = stored_counts(rig.directory)
@@ -179,29 +189,6 @@ def test_a_fenced_driver_ends_without_writing(rig: Bench) -> None:
     assert driver.exit_status() == 3
 
 
-def test_a_newer_owner_of_the_checkpoint_fences_without_any_message(rig: Bench) -> None:
-    driver = rig.start(counting(rig.directory, rows=None))
-    rig.wait_batches(1)
-    owner = rig.checkpoint_dir / "owner.json"
-    owner.write_text(
-        owner.read_text(encoding="utf-8").replace('"attempt": 1', '"attempt": 2'), encoding="utf-8"
-    )
-    assert driver.exit_status() == 3
-
-
-def test_sigterm_ends_the_driver_between_two_batches(rig: Bench) -> None:
-    document = counting(rig.directory, rows=None)
-    driver = rig.start(document)
-    rig.wait_batches(2)
-    driver.process.send_signal(signal.SIGTERM)
-    assert driver.exit_status() == 0
-    stopped = rig.control_plane.of_type("stopped")[0]
-    assert not stopped["driver_alive"]
-    rig.start(document)
-    batch = rig.wait_batches(len(rig.control_plane.batches) + 1)[-1]
-    assert not batch["reprocessed"]
-
-
 def test_a_driver_without_a_job_ends_with_its_rope(rig: Bench) -> None:
     driver = Driver(rig.directory / "run")
     rig.drivers.append(driver)
@@ -211,15 +198,22 @@ def test_a_driver_without_a_job_ends_with_its_rope(rig: Bench) -> None:
     assert driver.exit_status() == 0
 
 
-def test_two_drivers_never_write_one_checkpoint(rig: Bench) -> None:
+def test_a_checkpoint_has_one_writer_and_a_newer_owner_fences_it_without_any_message(rig: Bench) -> None:
     document = counting(rig.directory, rows=None)
-    rig.start(document)
+    first = rig.start(document)
     count = len(rig.wait_batches(1))
     second = rig.start(document)
     assert second.exit_status() == 4
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
     assert "still being written by another driver" in failed["error"]
     assert len(rig.control_plane.batches) >= count
+    assert first.process.poll() is None, first.log
+
+    owner = rig.checkpoint_dir / "owner.json"
+    text = owner.read_text(encoding="utf-8")
+    assert '"attempt": 1' in text, text
+    owner.write_text(text.replace('"attempt": 1', '"attempt": 3'), encoding="utf-8")
+    assert first.exit_status() == 3
 
 
 def test_a_warm_driver_runs_a_job(rig: Bench) -> None:

@@ -39,6 +39,7 @@ def files_of(directory: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_more_and_fewer_partitions_are_exact(rig: Bench) -> None:
     eight = counting(rig.directory, rows=None, state_partitions=8)
     rig.start(eight, {"counts": 2})

@@ -87,6 +87,7 @@ def counted(directory: Path) -> dict[tuple[Any, int], list[int]]:
     return found
 
 
+@pytest.mark.long
 def test_numbers_change_in_place_and_a_killed_driver_has_an_exact_successor(rig: Bench) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
@@ -133,7 +134,7 @@ def test_numbers_change_in_place_and_a_killed_driver_has_an_exact_successor(rig:
     assert all(each == [ROWS_PER_BATCH // KEYS] for each in counts.values())
 
 
-def test_what_was_stopped_between_two_batches_is_not_done_twice(rig: Bench) -> None:
+def test_a_stop_and_sigterm_come_between_two_batches_of_which_none_is_done_twice(rig: Bench) -> None:
     document = job(rig, f"{WINDOWS}{START}query.awaitTermination()")
     rig.start(document, **conf())
     rig.wait_batches(3)
@@ -145,6 +146,11 @@ def test_what_was_stopped_between_two_batches_is_not_done_twice(rig: Bench) -> N
     assert not any(each["reprocessed"] for each in rig.control_plane.batches)
     ids = [each["batch_id"] for each in rig.control_plane.batches]
     assert ids == list(range(len(ids)))
+
+    driver = rig.drivers[0]
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.exit_status() == 0
+    assert not rig.control_plane.of_type("failed")
 
 
 def test_a_program_that_ends_when_its_query_has_ended_is_finished(rig: Bench) -> None:
@@ -210,11 +216,3 @@ def test_a_fenced_driver_begins_no_further_batch(rig: Bench) -> None:
     rig.wait_batches(2)
     rig.control_plane.fenced = True
     assert driver.exit_status() == 3
-
-
-def test_sigterm_ends_a_program_between_two_batches(rig: Bench) -> None:
-    driver = rig.start(job(rig, f"{WINDOWS}{START}query.awaitTermination()"), **conf())
-    rig.wait_batches(2)
-    driver.process.send_signal(signal.SIGTERM)
-    assert driver.exit_status() == 0
-    assert not rig.control_plane.of_type("failed")
