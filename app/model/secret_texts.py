@@ -208,11 +208,15 @@ def _without_known(text: str, known: Sequence[str]) -> str:
         elif _SIGNS.fullmatch(value):
             signs.add(value)
         else:
-            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", HIDDEN, text)
+            text = _pattern_of(value).sub(HIDDEN, text)
     for alone, values in ((_ALONE, words), (_SIGNS, signs)):
         if values:
             text = alone.sub(lambda found, of=values: HIDDEN if found[0] in of else found[0], text)  # type: ignore[misc]
     return text
+
+
+def _pattern_of(value: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
 
 
 def _without_cut_secret(text: str, known: Sequence[str]) -> str:
