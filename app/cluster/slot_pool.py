@@ -199,17 +199,17 @@ class SlotPool:
 
     def declare(self, job_id: str, desired: int, minimal: int) -> None:
         """Record what ``job_id`` wants."""
-        holder = self._holders.setdefault(job_id, _Holder())
+        holder = self._holder(job_id)
         holder.desired, holder.minimal = desired, minimal
 
     def set_share(self, job_id: str, share: SlotShare) -> None:
         """Record the weight, priority and cap of ``job_id``."""
-        self._holders.setdefault(job_id, _Holder()).share = share
+        self._holder(job_id).share = share
 
     def note_releasable(self, job_id: str, releasable: Releasable) -> bool:
         """Whether something of ``job_id`` runs in its slots, and which it can give back meanwhile; False if that was
         known."""
-        holder = self._holders.setdefault(job_id, _Holder())
+        holder = self._holder(job_id)
         known, holder.releasable = holder.releasable, releasable
         return known != releasable
 
@@ -276,6 +276,12 @@ class SlotPool:
             holder.allowed = allowed
         self.next_review_ms = next_review_ms(self._allotments.values())
         return changed
+
+    def _holder(self, job_id: str) -> _Holder:
+        holder = self._holders.get(job_id)
+        if holder is None:
+            holder = self._holders[job_id] = _Holder()
+        return holder
 
     def _give_back(self, slot: Slot) -> None:
         if self._guests.pop(slot.id, None) is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from app.model.value import value
 
 
 class Rung(StrEnum):
@@ -15,7 +16,7 @@ class Rung(StrEnum):
     NEW_DRIVER = "new-driver"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Slot:
     """One task's worth of a TaskManager."""
 
@@ -23,7 +24,7 @@ class Slot:
     task_manager_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """Parallelism per vertex and slots per slot sharing group (both in declared order).
 
@@ -35,9 +36,9 @@ class Plan:
     group_slots: tuple[tuple[str, tuple[str, ...]], ...]
 
     def parallelism_of(self, vertex_id: str) -> int:
-        for candidate, value in self.parallelism:
+        for candidate, count in self.parallelism:
             if candidate == vertex_id:
-                return value
+                return count
         raise KeyError(vertex_id)
 
     @property

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+from app.model.value import value
 
 FORGOTTEN_JOB: Final = "forgottenJob"
 
@@ -33,7 +34,7 @@ class PublicEventType(StrEnum):
     MEMBER_LEFT = "member-left"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublicEvent:
     """One of them, not yet stored. ``fields`` has the rest of its JSON, under the names that clients see."""
 
@@ -42,7 +43,7 @@ class PublicEvent:
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredEvent:
     """One that is durable. ``id`` is higher than that of every event that was visible before it, of whatever job.
 

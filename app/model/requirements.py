@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from app.model.jobgraph import JobGraph, JobVertex
+from app.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bounds:
     """1 <= lower <= upper; resolved numbers only, never -1.
 
@@ -25,7 +25,7 @@ class OnTimeout(StrEnum):
     ROLLBACK = "ROLLBACK"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Deadline:
     """Until when new bounds may wait for their slots. Then they are brought into force as far as the slots that there
     are allow (COMMIT), or the former bounds come back (ROLLBACK)."""
@@ -34,7 +34,7 @@ class Deadline:
     on_timeout: OnTimeout
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Requirements:
     """What a client declared, for every vertex of the job.
 

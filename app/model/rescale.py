@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Final
 
 from app.model.plan import Rung
+from app.model.value import value
 
 
 class TriggerCause(StrEnum):
@@ -48,7 +49,7 @@ class TerminatedReason(StrEnum):
         return TerminalState.IGNORED
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StateSpan:
     """The time that the scheduler spent in one state during a rescale; the spans of a record add up to it."""
 
@@ -58,7 +59,7 @@ class StateSpan:
     exception: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VertexRescale:
     """What a rescale meant for one vertex. ``post`` is null until slots are assigned, ``pre`` before the first plan."""
 
@@ -69,7 +70,7 @@ class VertexRescale:
     post: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SlotGroupRescale:
     """What a rescale meant for one slot sharing group, in slots."""
 
@@ -81,7 +82,7 @@ class SlotGroupRescale:
     post: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Measured:
     """What a driver measures of a rescale, under the names that reports and records have for it.
 
@@ -101,7 +102,7 @@ class Measured:
 NOTHING_MEASURED: Final = Measured()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RescaleRecord:
     """One entry of the rescale history. Open while ``reason`` is None; at most one per job is open.
 

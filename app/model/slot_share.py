@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from app.model.value import value
 
 WEIGHT_MAX: Final = 1000
 """The highest weight of a job. With it, averages that differ do so by more than a float rounds."""
@@ -14,7 +15,7 @@ PRIORITY_MAX: Final = 1000
 CAP_MAX: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SlotShare:
     """What was declared last for a job.
 

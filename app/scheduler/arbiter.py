@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from app.model.slot_share import WEIGHT_MAX
+from app.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Claim:
     """What a job asks for, and what it has.
 
@@ -120,7 +120,7 @@ class Why(Enum):
     """It may have its share, which is less than it asks for."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Allotment:
     """The slots that a job may hold now, and those that it will hold.
 

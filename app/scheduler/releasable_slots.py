@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from app.model.plan import Plan, Rung
+from app.model.value import value
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.hold import demand
 from app.scheduler.adaptive.slot_declaration import plans_of
 from app.scheduler.adaptive.state import JobState, Restarting
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Releasable:
     """``running``: something of the job runs in its slots. ``can_give``: it can give some back meanwhile.
     ``in_place_floor``: so many it has to keep to do so in place; with fewer its queries would restart."""

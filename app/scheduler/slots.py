@@ -7,16 +7,16 @@ of its vertices' bounds, a job the sum over its groups. Every tie is broken by d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan, Slot
 from app.model.requirements import Bounds, Requirements
+from app.model.value import value
 from app.scheduler.batch.layout import layout_of
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupBounds:
     """The bounds of a slot sharing group, in slots: the largest lower and the largest upper bound of its vertices."""
 
@@ -25,7 +25,7 @@ class GroupBounds:
     upper: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Demand:
     """What requirements ask for, worked out once: bounds per vertex id and per group, and slots.
 

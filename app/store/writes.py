@@ -15,6 +15,7 @@ from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import ScalingPolicy
 from app.model.status import JobStatus
+from app.model.value import value
 from app.scheduler.adaptive.state import JobState
 from app.store.tables import AttemptEnding, AttemptState
 
@@ -22,7 +23,7 @@ FIRST_EPOCH = 1
 """The epoch that a job's first owner has, by creating the job."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateJob:
     """The job itself with its first state (state number 1) and its lease, which the store's owner gets at once.
 
@@ -39,7 +40,7 @@ class CreateJob:
     status: JobStatus
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaveState:
     """The state after a step. ``seq`` is one more than that of the state that the step began with.
 
@@ -52,7 +53,7 @@ class SaveState:
     ended_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddRequirements:
     """An effective update of the requirements. Earlier versions stay."""
 
@@ -60,14 +61,14 @@ class AddRequirements:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddScalingPolicy:
     """A scaling policy that was set. Earlier versions stay."""
 
     policy: ScalingPolicy
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddIdempotencyKey:
     """The answer to a request with an Idempotency-Key. ``request_hash`` tells a repeat from another request."""
 
@@ -78,7 +79,7 @@ class AddIdempotencyKey:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PutRescale:
     """A rescale record as it is now, new or known. A record that has ended is never changed again.
 
@@ -88,7 +89,7 @@ class PutRescale:
     record: RescaleRecord
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Attempt:
     """One driver process of a job. ``pid`` and ``pid_started_at`` (seconds, as the system tells it) identify it.
 
@@ -122,14 +123,14 @@ class Attempt:
     ended_why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PutAttempt:
     """An attempt as it is now, new or known. The one before must be DEAD before another one is LIVE."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AcknowledgeReports:
     """Reports of ``attempt`` up to number ``acknowledged`` are taken down (cheaper than the whole attempt)."""
 
@@ -137,7 +138,7 @@ class AcknowledgeReports:
     acknowledged: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeDriver:
     """What the driver of ``attempt`` says of itself."""
 
@@ -147,7 +148,7 @@ class DescribeDriver:
     ui_url: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddArtifact:
     """A file of the job, as submitted with ``version`` of it."""
 
@@ -156,12 +157,12 @@ class AddArtifact:
     version: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddLivyBatch:
     """The job gets a number, by which Livy's clients know it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddVersion:
     """Another version of the job, beside ``current``, which is in force; all others are forgotten with their files.
 
@@ -174,14 +175,14 @@ class AddVersion:
     options: JobOptions
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetVersion:
     """A version that was added, or was in force before one was, is in force from now on."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddEvents:
     """The public events of the step, in order. They get their numbers when they are written."""
 

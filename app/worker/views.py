@@ -10,6 +10,7 @@ from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.requirements import Bounds, OnTimeout
 from app.model.status import JobStatus
+from app.model.value import value
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
 from app.worker.job.executors_seen import ExecutorsSeen
@@ -76,7 +77,7 @@ class Fenced(ControlPlaneError):
     """410 to a driver: its attempt is over or its secret or epoch is wrong"""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobView:
     """A job as of the last durable write. ``spark_ui``: the web page of Spark in its driver, if it asked for one.
 
@@ -194,7 +195,7 @@ class RequirementsUpdate(Update):
         return parts
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequirementsResult:
     """Of a PUT of bounds or of a slot share: ``changed`` is false for those in force. ``version``: in force now."""
 

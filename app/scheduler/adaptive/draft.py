@@ -150,7 +150,7 @@ class Draft:
             self._owned = True
             return
         for name, value in changes.items():
-            object.__setattr__(self.state, name, value)
+            setattr(self.state, name, value)
 
     def set_timeline(self, **changes: Any) -> None:
         """Replace fields of the rescale timeline."""
@@ -160,7 +160,7 @@ class Draft:
             self.set(timeline=own)
             return
         for name, value in changes.items():
-            object.__setattr__(own, name, value)
+            setattr(own, name, value)
 
     def phase_as(self, kind: type[P]) -> P:
         """The current phase where the transition table leaves no other than ``kind``."""

@@ -3,10 +3,10 @@ does what the state asks for (`app.worker.job.orders`), whatever was done before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from app.model.plan import Plan
+from app.model.value import value
 
 
 class StopMode(StrEnum):
@@ -18,7 +18,7 @@ class StopMode(StrEnum):
     """After the batch in flight, for good; the checkpoint is left complete (offsets equal commits)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeclareResources:
     """The number of slots the job wants from now on, and the number it cannot do without."""
 
@@ -26,14 +26,14 @@ class DeclareResources:
     minimal: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReleaseSlots:
     """Slots that the job gives back; they are no longer its own."""
 
     slot_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartAttempt:
     """Start ``attempt`` with ``plan``: in the driver that waits (``reuse_driver``) if it lives, else in a new one.
 
@@ -45,7 +45,7 @@ class StartAttempt:
     reuse_driver: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SendPlan:
     """Bring ``plan`` into force in place at the next micro-batch of ``attempt``. Answered by PlanApplied."""
 
@@ -53,7 +53,7 @@ class SendPlan:
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RestartQuery:
     """Start the query of sink ``query`` again after its failure ``number``, in ``attempt``, whose others run on.
 
@@ -65,7 +65,7 @@ class RestartQuery:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopAttempt:
     """End ``attempt``. Answered by AttemptStopped, also when it was dead already."""
 
@@ -74,7 +74,7 @@ class StopAttempt:
     trigger_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobTerminated:
     """The job reached a terminal state: release what it holds, forget its driver."""
 

@@ -6,25 +6,24 @@ Events that come from a driver carry the attempt they belong to: one of an earli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from app.model.batch import Result
 from app.model.plan import Slot
 from app.model.requirements import Deadline, Requirements
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
+from app.model.value import value
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.rollback_state import Pace
 from app.scheduler.adaptive.version_state import JobVersion
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartScheduling:
     """The job was submitted and is durable."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequirementsUpdated:
     """A client declared other bounds. They are validated; ``requirements.uuid`` and ``version`` are new.
 
@@ -39,7 +38,7 @@ class RequirementsUpdated:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ScalingPolicyUpdated:
     """An operator set another floor or ceiling. They fit the job; ``policy.version`` is new."""
 
@@ -50,14 +49,14 @@ BoundsUpdated = RequirementsUpdated | ScalingPolicyUpdated
 """Other bounds count from now on."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SlotShareUpdated:
     """A client declared another weight, priority or cap; ``share.version`` is new. The cluster decides what follows."""
 
     share: SlotShare
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SlotsChanged:
     """The slots that the cluster grants this job, all of them, in a stable order.
 
@@ -73,7 +72,7 @@ class SlotsChanged:
     cluster_unreachable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptRunning:
     """The driver of ``attempt`` registered and started its queries with the plan it was given.
 
@@ -88,7 +87,7 @@ class AttemptRunning:
     missing_executors: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StateRepartitioned:
     """The driver of ``attempt`` found, or has just made, these numbers of state partitions, by query key.
 
@@ -99,7 +98,7 @@ class StateRepartitioned:
     partitions: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptStartFailed:
     """The driver of ``attempt`` could not be started; nothing of it is left alive."""
 
@@ -108,7 +107,7 @@ class AttemptStartFailed:
     recoverable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BatchCompleted:
     """A micro-batch was committed: our completed checkpoint, hence a rescale trigger.
 
@@ -127,7 +126,7 @@ class BatchCompleted:
     not_followed: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BatchAborted:
     """A micro-batch was given up without failing the job: our failed checkpoint."""
 
@@ -136,7 +135,7 @@ class BatchAborted:
     batch_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanApplied:
     """Every query of ``attempt`` has committed a batch at ``plan_version``, or has no data and will run its next so.
 
@@ -154,7 +153,7 @@ class PlanApplied:
     not_followed: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RegionFinished:
     """Run ``run`` of a region of a BATCH job is complete, and so are its ``results`` on durable storage."""
 
@@ -164,7 +163,7 @@ class RegionFinished:
     results: tuple[Result, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RegionFailed:
     """Run ``run`` of a region of a BATCH job failed; the driver is well, and nothing of the run writes any more.
 
@@ -183,7 +182,7 @@ class RegionFailed:
     user_error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptFailed:
     """A query, a user function or the driver process of ``attempt`` failed.
 
@@ -214,7 +213,7 @@ class AttemptFailed:
     batch_id: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QueryFailed:
     """The query of sink ``query`` failed, the ``number``-th time in ``attempt``. The driver is well, nothing of that
     query writes any more, and it waits for the order to start it again. The other fields are as in `AttemptFailed`.
@@ -238,7 +237,7 @@ class QueryFailed:
     longest_batch_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QueryRecovered:
     """Since it was started again after its failure ``number`` the query has committed a batch, or has nothing to do."""
 
@@ -247,7 +246,7 @@ class QueryRecovered:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DriverContact:
     """Whether the driver of ``attempt`` has been heard by the control plane that owns the job now: not yet, when it has
     just taken the job up, and then for the first time. What the driver did meanwhile is on its way until then.
@@ -257,7 +256,7 @@ class DriverContact:
     heard: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptMisplaced:
     """The driver of ``attempt`` runs on another cluster than jobs do now: the slots that it uses are not those that are
     counted. ``why`` is a sentence.
@@ -267,7 +266,7 @@ class AttemptMisplaced:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptStopped:
     """Nothing writes the checkpoint on behalf of ``attempt`` any more, as ``StopAttempt`` asked.
 
@@ -283,14 +282,14 @@ class AttemptStopped:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptFinished:
     """Every source of ``attempt`` is exhausted, every batch is committed, and nothing of it is alive."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimerFired:
     """A timer that the state holds is due. It is dropped when the state no longer holds it (FLIP-160's version)."""
 
@@ -298,12 +297,12 @@ class TimerFired:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CancelRequested:
     requested_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopRequested:
     """Stop at a batch boundary and finish (Flink: stop with savepoint). ``trigger_id`` names the operation."""
 
@@ -311,7 +310,7 @@ class StopRequested:
     requested_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VersionRequested:
     """A client has another version of the job, which is durable and fits the state. Its number is new."""
 
@@ -319,14 +318,14 @@ class VersionRequested:
     requested_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SuspendRequested:
     """This control plane gives the job up without ending it; another may continue it."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GlobalFailure:
     """A failure that belongs to no attempt (for example: the scheduler itself cannot go on)."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from app.model.value import value
 
 
 class NoChangeReason(StrEnum):
@@ -18,7 +19,7 @@ class NoChangeReason(StrEnum):
     BOUNDS_MET = "bounds-met"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NoChange:
     """The scheduler has looked ``count`` times and left the job as it is for one ``reason``; ``message``: a sentence.
 

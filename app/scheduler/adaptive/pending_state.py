@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from app.model.requirements import Bounds, Deadline
+from app.model.value import value
 from app.scheduler.adaptive.rollback_state import TakenBack
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pending:
     """Version ``version`` of the requirements has other bounds than the one before, and they are not in force yet. It
     leads to rescale record ``record``.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from app.model.rescale import TriggerCause
+from app.model.value import value
 
 Parallelism = tuple[tuple[str, int], ...]
 """Per vertex id, in the graph's order."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pace:
     """How many rows a query has processed in how much time of running batches, while more rows waited."""
 
@@ -19,7 +18,7 @@ class Pace:
     busy_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Watch:
     """A rescale on trial: ``tried`` is in force since ``since_ms``, and ``good`` is what it goes back to if need be.
 
@@ -39,7 +38,7 @@ class Watch:
     ran: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TakenBack:
     """A rescale that failed its trial: the job runs at ``good`` at most, whatever the bounds ask for.
 

@@ -7,7 +7,7 @@ phase. All times are epoch milliseconds handed in as ``now_ms``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from app.model.jobgraph import JobGraph
@@ -18,6 +18,7 @@ from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import ScalingPolicy, within
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
+from app.model.value import value
 from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.rollback_state import TakenBack, Watch
@@ -25,7 +26,7 @@ from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Timer:
     """Fire `TimerFired(name, version)` at ``at_ms``. The shell keeps no timers of its own: it reads these.
 
@@ -38,7 +39,7 @@ class Timer:
     armed_ms: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Manager:
     """The state transition manager (FLIP-461, FLIP-472), one per entry into a phase that reacts to resources.
 
@@ -55,7 +56,7 @@ class Manager:
     evaluation_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Failure:
     """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure.
 
@@ -73,7 +74,7 @@ class Failure:
     on_trial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UserError:
     """An error of the user's code, ``what``, that a query has met ``times`` times in a row in batch ``batch_id``."""
 
@@ -83,7 +84,7 @@ class UserError:
     times: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LocalRestart:
     """The query of sink ``query`` failed at ``since_ms``, the ``number``-th time in its attempt, and restarts alone.
 
@@ -103,7 +104,7 @@ class LocalRestart:
     longest_batch_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Repartition:
     """A redistribution of state that was begun: from ``before`` to ``after``, partitions by vertex id.
 
@@ -119,7 +120,7 @@ class Repartition:
     late: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RepartitionRefused:
     """A redistribution that was given up. Nothing of the kind is begun again until other requirements are declared."""
 
@@ -127,18 +128,18 @@ class RepartitionRefused:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Created:
     kind: Literal["Created"] = "Created"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WaitingForResources:
     manager: Manager
     kind: Literal["WaitingForResources"] = "WaitingForResources"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatingExecutionGraph:
     """Slots are reserved and the driver of ``state.attempt`` is being started with ``plan``.
 
@@ -158,13 +159,13 @@ class CreatingExecutionGraph:
     kind: Literal["CreatingExecutionGraph"] = "CreatingExecutionGraph"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RetryingExecutionGraphCreation:
     error: str
     kind: Literal["RetryingExecutionGraphCreation"] = "RetryingExecutionGraphCreation"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Executing:
     """``first_batch``: a batch at the plan in force has been committed (the rescale that led here is complete)."""
 
@@ -173,7 +174,7 @@ class Executing:
     kind: Literal["Executing"] = "Executing"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rescaling:
     """``target`` was sent to the running driver and is not in force yet; ``state.plan`` still is.
 
@@ -188,7 +189,7 @@ class Rescaling:
     kind: Literal["Rescaling"] = "Rescaling"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopWithSavepoint:
     """``target`` is a plan that was sent before the stop and is not known to be in force."""
 
@@ -197,7 +198,7 @@ class StopWithSavepoint:
     kind: Literal["StopWithSavepoint"] = "StopWithSavepoint"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Restarting:
     """The attempt is being stopped (``stopped`` false), then the backoff runs. ``target``: what a rescale is for.
 
@@ -217,18 +218,18 @@ class Restarting:
     kind: Literal["Restarting"] = "Restarting"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Failing:
     failure: Failure
     kind: Literal["Failing"] = "Failing"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Canceling:
     kind: Literal["Canceling"] = "Canceling"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Finished:
     status: JobStatus
     cause: str | None = None
@@ -250,7 +251,7 @@ Phase = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RestartState:
     """What a restart strategy remembers: attempts counted, when the merge window ends, recent failure times."""
 
@@ -259,7 +260,7 @@ class RestartState:
     failure_times_ms: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Timeline:
     """The rescale timeline (FLIP-495): the open record, what the next one counts from, pre-values.
 
@@ -275,7 +276,7 @@ class Timeline:
     closed: tuple[RescaleRecord, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stop:
     """The stop operation that a client asked for: what GET .../savepoints/:triggerid answers."""
 
@@ -285,7 +286,7 @@ class Stop:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobState:
     """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended).
 

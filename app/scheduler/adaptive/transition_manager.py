@@ -20,14 +20,14 @@ does not hold back a change in place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from app.model.value import value
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Manager
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Timing:
     """Cooldown, stabilisation timeout and max trigger delay, in milliseconds."""
 
@@ -36,7 +36,7 @@ class Timing:
     max_delay_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outlook:
     """What the manager needs to know about the job now.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Bounds
+from app.model.value import value
 
 BoundsOfVertices = tuple[tuple[str, Bounds], ...]
 """By vertex id, in the graph's order."""
@@ -15,7 +15,7 @@ BoundsOfVertices = tuple[tuple[str, Bounds], ...]
 Outcome = Literal["STARTING", "TRIAL", "IN_FORCE", "REPLACED", "TAKEN_BACK", "DROPPED"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobVersion:
     """What a version is made of. Versions are counted from 1, which is what was submitted; no number comes twice.
 
@@ -28,7 +28,7 @@ class JobVersion:
     max_parallelism: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Replacement:
     """Version ``number`` is to take the place of version ``before``, or has taken it and is on trial.
 
@@ -52,7 +52,7 @@ class Replacement:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VersionNote:
     """What became of a version: ``outcome`` since ``since_ms``, and ``why`` in a sentence if there is more to say."""
 
@@ -64,7 +64,7 @@ class VersionNote:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Versions:
     """``current`` is the version in force, ``newest`` the highest number that was given. ``notes``: oldest first."""
 

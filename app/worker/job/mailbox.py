@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from app.model.value import value
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.state import JobState
 from app.store.writes import Write
@@ -15,7 +16,7 @@ from app.worker.job.idempotency import IdempotencyKey
 Answers = list[tuple["Request", Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequestDecision:
     """What a request decided, seeing the state that is current when its turn comes.
 
