@@ -18,9 +18,11 @@ T = TypeVar("T")
 @functools.cache
 def _shape(kind: type) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, int]]:
     """How to read all fields of ``kind`` at once, and the place of each."""
-    names = [one.name for one in fields(kind)]
-    if len(names) < 2:
-        raise TypeError(f"{kind.__name__} has too few fields to evolve")
+    names = [one.name for one in fields(kind) if one.init and not one.kw_only]
+    if len(names) < max(2, len(fields(kind))):
+        raise TypeError(
+            f"{kind.__name__} has too few fields to evolve, or some that are not given by position"
+        )
     return attrgetter(*names), {name: index for index, name in enumerate(names)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -20,7 +20,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Executing, JobState, Manager, Rescaling, Stop, Timer
+from app.scheduler.adaptive.state import Created, Executing, JobState, Manager, Rescaling, Stop, Timer
 from app.scheduler.explain import explain
 from app.scheduler.table import following
 from app.scheduler.validate import InvariantViolation, validate
@@ -213,6 +213,12 @@ def test_the_state_that_was_handed_in_is_never_changed_by_what_the_sheet_does_in
     assert repr(state) == was
 
 
+@dataclass(kw_only=True)
+class ByName:
+    one: int
+    two: int
+
+
 def test_evolve_does_what_replace_does() -> None:
     state = running()
     assert evolve(state, attempt=5, rung=None) == replace(state, attempt=5, rung=None)
@@ -221,8 +227,10 @@ def test_evolve_does_what_replace_does() -> None:
     assert evolve(Executing(Manager("Idling", 1)), first_batch=True).first_batch
     with pytest.raises(KeyError):
         evolve(Bounds(1, 2), middle=3)
-    with pytest.raises(TypeError, match=r"JobGraph has too few fields .* or has no slots"):
-        evolve(state.graph, name="other")
+    with pytest.raises(TypeError, match="Created has too few fields to evolve"):
+        evolve(Created(), kind="Created")
+    with pytest.raises(TypeError, match="some that are not given by position"):
+        evolve(ByName(one=1, two=2), two=3)
 
 
 def test_texts_of_a_failure_are_kept_at_both_ends_and_not_without_end() -> None:
