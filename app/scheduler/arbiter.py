@@ -77,11 +77,15 @@ class Claim:
         return self.minimal if may_start and self.held >= self.minimal else 0
 
     @property
+    def most(self) -> int:
+        """What it has a use for and its cap allows; less than ``minimal`` if its cap keeps it from running as it is
+        asked to."""
+        return self.desired if self.cap is None else min(self.desired, self.cap)
+
+    @property
     def limit(self) -> int:
-        """The most that it may have, by its bounds and its cap; less than ``minimal`` if its cap keeps it from
-        running as it is asked to."""
-        most = self.desired if self.cap is None else min(self.desired, self.cap)
-        return max(most, self.floor)
+        """The most that it may have: ``most``, or what no other job may take from it."""
+        return max(self.most, self.floor)
 
     @property
     def surplus(self) -> int:
@@ -172,17 +176,14 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     allotments = {}
     for claim in claims:
         may, share = allowed[claim.job_id], shares[claim.job_id]
+        why, missing = waiting.get(claim.job_id) or (
+            _why(claim, may, share, kept[claim.job_id], evens=claim.job_id not in gives),
+            0,
+        )
         # From whom slots may be taken already, they have been: others follow when their time has come.
         is_due_later = is_short and may > kept[claim.job_id]
-        allotments[claim.job_id] = Allotment(
-            may,
-            share,
-            waiting[claim.job_id][0]
-            if claim.job_id in waiting
-            else _why(claim, may, share, kept[claim.job_id], evens=claim.job_id not in gives),
-            missing=waiting[claim.job_id][1] if claim.job_id in waiting else 0,
-            due_ms=claim.changed_ms + holding_ms if is_due_later else None,
-        )
+        due_ms = claim.changed_ms + holding_ms if is_due_later else None
+        allotments[claim.job_id] = Allotment(may, share, why, missing, due_ms)
     return allotments
 
 
@@ -197,10 +198,10 @@ def _bases(claims: Sequence[Claim], total: int) -> tuple[dict[str, int], dict[st
     left = total - sum(bases.values())
     waiting: dict[str, tuple[Why, int]] = {}
     blocked_below: int | None = None
-    candidates = [claim for claim in claims if claim.floor < claim.minimal <= claim.limit]
+    candidates = [claim for claim in claims if bases[claim.job_id] < claim.minimal <= claim.most]
     # A stable sort: jobs of one priority stay in the order in which they came.
     for claim in sorted(candidates, key=lambda one: -one.priority):
-        more = claim.minimal - claim.floor
+        more = claim.minimal - bases[claim.job_id]
         if blocked_below is not None and claim.priority < blocked_below:
             waiting[claim.job_id] = (Why.AFTER_OTHERS, 0)
         elif more <= left:
@@ -229,6 +230,8 @@ def _dealt(
 ) -> dict[str, int]:
     """``counts`` with ``left`` more slots dealt to ``claims`` by rule 2, to each up to its ``most``."""
     dealt = dict(counts)
+    if left <= 0:
+        return dealt
     heap = [
         _turn(claim, order, dealt[claim.job_id])
         for order, claim in enumerate(claims)
@@ -266,6 +269,8 @@ def _kept_in_place(claims: Sequence[Claim], shares: Mapping[str, int]) -> dict[s
 def _take(wanted: int, claims: Sequence[Claim], kept: Mapping[str, int], allowed: dict[str, int]) -> int:
     """Take at most ``wanted`` slots from jobs that have more than is ``kept``, and never so many that one has less:
     first from who has most for its weight. How many were taken."""
+    if wanted <= 0:
+        return 0
     heap = [
         (-allowed[claim.job_id] / claim.weight, claim.priority, -order)
         for order, claim in enumerate(claims)
