@@ -42,6 +42,7 @@ def test_a_python_vertex_that_raises_is_named_and_may_be_tried_again(rig: Bench)
     assert failed["recoverable"] is True
 
 
+@pytest.mark.long
 def test_an_error_in_a_task_names_its_line(rig: Bench) -> None:
     body = (
         "from pyspark.sql import functions as F\n"

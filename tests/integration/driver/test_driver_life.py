@@ -32,8 +32,11 @@ def rows_of(rig: Bench) -> int:
     return sum({batch["batch_id"]: batch["input_rows"] for batch in rig.control_plane.batches}.values())
 
 
-def test_a_finite_source_ends_the_job(rig: Bench) -> None:
-    driver = rig.start(counting(rig.directory, rows=10_000), {"numbers": 3, "counts": 2})
+def test_a_finite_source_ends_the_job_of_a_warm_driver(rig: Bench) -> None:
+    driver = Driver(rig.directory / "run", warm=True)
+    rig.drivers.append(driver)
+    driver.wait_ready()
+    driver.assign(rig.spec(counting(rig.directory, rows=10_000), {"numbers": 3, "counts": 2}))
     wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
     assert [failed["error"] for failed in rig.control_plane.of_type("failed")] == []
     assert driver.exit_status() == 0
@@ -90,7 +93,7 @@ def answers_to_strangers(pid: int) -> list[bytes]:
     return answers
 
 
-def test_a_boundary_stop_leaves_the_process_to_the_next_attempt(rig: Bench) -> None:
+def test_a_boundary_stop_leaves_the_process_to_the_next_attempt_which_is_killed(rig: Bench) -> None:
     document = counting(rig.directory, rows=None)
     driver = rig.start(document, {"counts": 3})
     first = rig.wait_batches(3)[0]
@@ -115,6 +118,8 @@ def test_a_boundary_stop_leaves_the_process_to_the_next_attempt(rig: Bench) -> N
     assert {r["pid"] for r in rig.control_plane.registrations} == {driver.process.pid}
     # Nor do the Python processes of the first attempt complain that it has ended.
     assert "Traceback" not in driver.log, driver.log
+    rig.control_plane.order(stop="kill")
+    assert driver.exit_status() == 0
 
 
 @pytest.mark.long
@@ -160,7 +165,7 @@ def test_a_driver_that_is_ended_and_one_that_is_killed_are_replaced_and_nothing_
     assert counts == expected_counts(rows)
 
 
-def test_the_job_goes_on_without_its_rope_and_its_control_plane_until_it_is_killed(rig: Bench) -> None:
+def test_the_job_goes_on_without_its_rope_and_its_control_plane_until_it_is_fenced(rig: Bench) -> None:
     document = counting(rig.directory, rows=None)
     driver = rig.start(document, {"counts": 3})
     count = len(rig.wait_batches(1))
@@ -177,13 +182,6 @@ def test_the_job_goes_on_without_its_rope_and_its_control_plane_until_it_is_kill
     assert ids == sorted(set(ids)), "each batch is reported, in order"
     assert ids == list(range(ids[0], ids[0] + len(ids)))
     assert driver.process.poll() is None
-    rig.control_plane.order(stop="kill")
-    assert driver.exit_status() == 0
-
-
-def test_a_fenced_driver_ends_without_writing(rig: Bench) -> None:
-    driver = rig.start(counting(rig.directory, rows=None))
-    rig.wait_batches(1)
     rig.control_plane.fenced = True
     rig.control_plane.order()
     assert driver.exit_status() == 3
@@ -214,13 +212,3 @@ def test_a_checkpoint_has_one_writer_and_a_newer_owner_fences_it_without_any_mes
     assert '"attempt": 1' in text, text
     owner.write_text(text.replace('"attempt": 1', '"attempt": 3'), encoding="utf-8")
     assert first.exit_status() == 3
-
-
-def test_a_warm_driver_runs_a_job(rig: Bench) -> None:
-    driver = Driver(rig.directory / "run", warm=True)
-    rig.drivers.append(driver)
-    driver.wait_ready()
-    driver.assign(rig.spec(counting(rig.directory, rows=2_000), {"numbers": 2, "counts": 3}))
-    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
-    assert driver.exit_status() == 0, driver.log
-    assert stored_counts(rig.directory) == expected_counts(2_000)

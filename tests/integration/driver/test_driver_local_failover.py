@@ -102,7 +102,8 @@ def test_only_the_query_that_failed_is_restarted_and_nothing_is_lost_or_doubled(
     flag(rig).touch()
     (first,) = failed_queries(rig, 1)
     assert first["query"] == key_of(document, "raw") and first["run"] == 1
-    assert "the flag is up" in first["error"] and first["recoverable"] is True
+    assert "RuntimeError: the flag is up" in first["error"] and first["recoverable"] is True
+    assert "code.py:8" in first["error"], first
     assert first["user_error"] == "RuntimeError at code.py:8" and first["batch_id"] >= 0
     assert first["query_id"] in {batch["query_id"] for batch in rig.control_plane.batches}
 

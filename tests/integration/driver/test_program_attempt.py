@@ -211,6 +211,7 @@ def test_a_program_that_fails_says_where(rig: Bench, text: str, sentence: str) -
     assert driver.exit_status() == 4
 
 
+@pytest.mark.long
 def test_a_fenced_driver_begins_no_further_batch(rig: Bench) -> None:
     driver = rig.start(job(rig, f"{WINDOWS}{START}query.awaitTermination()"), **conf())
     rig.wait_batches(2)
