@@ -198,16 +198,6 @@ def test_without_leave_or_with_one_query_the_attempt_fails(rig: Bench, several: 
     assert not rig.control_plane.of_type("query-failed")
 
 
-def test_division_by_zero_is_an_error_of_the_jobs_code(rig: Bench) -> None:
-    document = counting(rig.directory, rows=None)
-    document["vertices"][1]["sql"] = (
-        "SELECT value % 97 AS k, count(*) AS n, sum(value / (value - value)) AS total FROM numbers GROUP BY 1"
-    )
-    rig.start(document)
-    (failed,) = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))
-    assert (failed["user_error"], failed["recoverable"]) == ("DIVIDE_BY_ZERO", True)
-
-
 def test_a_name_in_the_chain_of_a_task_makes_it_final(rig: Bench) -> None:
     document = two_sinks(rig)
     flag(rig).touch()

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from app.driver.failures import BoundaryStop
+from app.driver.failures import BoundaryStop, describe
 from app.driver.gate import self_test, start_behind
 from tests.integration.driver.sink_support import spark_session
 from tests.integration.driver.valve_support import until
@@ -115,6 +115,15 @@ def test_an_error_of_a_batch_function_stays_what_it_is(spark: SparkSession, tmp_
     plain = raised(writer(rows(spark), "foreachBatch", tmp_path / "plain", refused).start())
     behind = writer(rows(spark), "foreachBatch", tmp_path / "behind", refused)
     assert raised(start_behind(Passed(), spark, behind.start)) == plain
+
+
+def test_division_by_zero_is_an_error_of_the_jobs_code(spark: SparkSession, tmp_path: Path) -> None:
+    frame = rows(spark).select((f.col("value") / (f.col("value") - f.col("value"))).alias("value"))
+    query = start_behind(Passed(), spark, writer(frame, "noop", tmp_path).start)
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination(60)
+    failure = describe(raised.value)
+    assert (failure.user_error, failure.recoverable) == ("DIVIDE_BY_ZERO", True)
 
 
 @pytest.mark.parametrize("sink", ["parquet", "noop"])

@@ -149,6 +149,7 @@ def test_the_query_is_started_again_and_the_program_waits_on(rig: Bench) -> None
     assert {each["pid"] for each in rig.control_plane.registrations} == {driver.process.pid}
 
 
+@pytest.mark.long
 def test_a_stop_does_not_wait_for_a_query_that_is_held(rig: Bench) -> None:
     document = job(rig, PROGRAM, VERTICES)
     driver = rig.start(document, local_failover=True, **conf())
