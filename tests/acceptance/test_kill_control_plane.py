@@ -1,4 +1,4 @@
-"""kill -9 of the control plane at named points of a rescale, of a restart and of a stop; then a plain restart.
+"""kill -9 of the control plane at named points of a rescale, of a restart and of a stop; then it is started again.
 
 One job runs through all of it. After each kill: the driver that was alive is adopted and not restarted, what was
 acknowledged is there, what was not is there whole or not at all, a retry acts once, every rescale ends once, the
@@ -66,10 +66,16 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 @pytest.fixture
 def running(deployment: Deployment) -> Deployment:
     """The job at its bounds, under a server that has the points."""
-    deployment.kills.disarm()
-    deployment.restart(with_points=True)
+    if deployment.server is None:
+        start_again(deployment)
     deployment.await_settled()
     return deployment
+
+
+def start_again(deployment: Deployment) -> None:
+    """With the points, of which none is armed: the next test uses this server too."""
+    deployment.kills.disarm()
+    deployment.start(with_points=True)
 
 
 def other_bounds(deployment: Deployment, *names: str) -> Bounds:
@@ -137,7 +143,7 @@ def test_killed_in_a_rescale_in_place(running: Deployment, point: str) -> None:
     acknowledged = put_and_die(running, point, wanted, key)
     assert is_alive(pid), "the job runs without a control plane"
     running.await_progress()
-    running.start(with_points=False)
+    start_again(running)
 
     assert running.job()["driverPid"] == pid, "adopted, not restarted"
     check_put(running, before, old, wanted, known=acknowledged or RESCALE_POINTS[point])
@@ -161,7 +167,7 @@ def test_killed_while_a_lost_driver_is_replaced(running: Deployment, point: str)
     assert running.kills.fired(point)
     live = running.query("SELECT pid FROM attempts WHERE job_id = ? AND state = 'LIVE'", running.job_id)
 
-    running.start(with_points=False)
+    start_again(running)
     running.await_settled()
 
     pid = running.job()["driverPid"]
@@ -184,7 +190,7 @@ def test_killed_while_the_query_restarts(running: Deployment, point: str) -> Non
     key = f"{point}-{uuid.uuid4().hex[:8]}"
 
     acknowledged = put_and_die(running, point, wanted, key)
-    running.start(with_points=False)
+    start_again(running)
 
     check_put(running, before, old, wanted, known=True)
     assert acknowledged, "it was answered before the driver was told to stop"
@@ -197,7 +203,7 @@ def test_killed_while_the_query_restarts(running: Deployment, point: str) -> Non
 
 
 def test_in_the_end_the_output_is_exact(running: Deployment) -> None:
-    """Also when the server is killed while the job drains: the stop goes on."""
+    """Also when the server is killed while the job drains: the stop goes on, by a server without points."""
     running.kills.arm("drain-not-answered")
     with contextlib.suppress(httpx.TransportError):
         running.call("POST", f"/jobs/{running.job_id}/stop", json={})
