@@ -122,7 +122,7 @@ async def test_a_driver_is_answered_while_the_body_of_a_user_is_read(
         assert goes_on.wait(30)
         raise bad_request("It was read slowly.")
 
-    monkeypatch.setattr(submission, f"_graph_of_{kind}", slow)
+    monkeypatch.setattr(submission, f"decode_{kind}_strict", slow)
     content = b"- 1\n" * 10_000
     user = asyncio.create_task(
         world.http.post("/jobs", content=content, headers={"Content-Type": f"application/{kind}"})
