@@ -9,7 +9,7 @@ import collections
 import functools
 import itertools
 from collections.abc import Callable, Collection
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -24,8 +24,6 @@ from app.store.writes import AddEvents, UnitOfWork
 
 # When a counter began is what nobody asks here, and it doubles the number of series.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-
-M = TypeVar("M", Counter, Histogram)
 
 NO_ROUTE: Final = "none"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -45,41 +43,30 @@ _NOT_OF_JOBS: Final = {
 }
 
 
-class _Series(Generic[M]):
-    """The series of a meter by the values of its labels. Each time that a meter itself is asked, it takes a lock and
-    makes texts of the values."""
+class _Registry(CollectorRegistry):
+    """Makes meters: the series of each by the values of its labels. Each time that a meter itself is asked, it takes a
+    lock and makes texts of the values."""
 
-    def __init__(self, meter: M) -> None:
-        self.labels: Callable[..., M] = functools.cache(meter.labels)
+    def counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
+        return functools.cache(Counter(name, text, labels, registry=self).labels)
 
-
-class _Group:
-    """Some meters of a registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def _counter(self, name: str, text: str, *labels: str) -> _Series[Counter]:
-        return _Series(Counter(name, text, labels, registry=self._registry))
-
-    def _histogram(
+    def histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
-    ) -> _Series[Histogram]:
-        return _Series(Histogram(name, text, labels, buckets=buckets, registry=self._registry))
+    ) -> Callable[..., Histogram]:
+        return functools.cache(Histogram(name, text, labels, buckets=buckets, registry=self).labels)
 
 
-class Meters(_Group):
+class Meters:
     """Of one server. ``store``: what it commits is counted. ``registry`` is what a scrape reads."""
 
     def __init__(self, store: Store | None = None) -> None:
-        self.registry = CollectorRegistry()
-        super().__init__(self.registry)
-        ProcessCollector(registry=self.registry)
-        self._jobs = _JobMeters(self.registry)
-        self._requests = self._counter(
+        self.registry = registry = _Registry()
+        ProcessCollector(registry=registry)
+        self._jobs = _JobMeters(registry)
+        self._requests = registry.counter(
             "slotwise_http_requests", "Requests that were answered.", "method", "route", "status"
         )
-        self._request_seconds = self._histogram(
+        self._request_seconds = registry.histogram(
             "slotwise_http_request_seconds",
             "Time until the answer to a request began.",
             _REQUEST_BUCKETS_S,
@@ -90,14 +77,14 @@ class Meters(_Group):
             "slotwise_store_commit_seconds",
             "Time from a change of a job until it was durable.",
             buckets=_COMMIT_BUCKETS_S,
-            registry=self.registry,
+            registry=registry,
         )
-        self._failed_commits = self._counter(
+        self._failed_commits = registry.counter(
             "slotwise_store_commit_failures", "Changes that could not be written.", "reason"
         )
         # From the start, here and below: of a series that begins with 1 Prometheus sees no increase.
         for reason in ("unavailable", "lease-lost", "refused"):
-            self._failed_commits.labels(reason)
+            self._failed_commits(reason)
         if store is not None:
             store.tell_commit.append(self._committed)
             store.tell_failure = self._not_committed
@@ -105,8 +92,8 @@ class Meters(_Group):
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered. ``route``: the template of its path, or `NO_ROUTE`."""
         method = method if method in _METHODS else _OTHER_METHOD
-        self._requests.labels(method, route, status).inc()
-        self._request_seconds.labels(method, route).observe(seconds)
+        self._requests(method, route, status).inc()
+        self._request_seconds(method, route).observe(seconds)
 
     def _committed(self, unit: UnitOfWork, seconds: float) -> None:
         self._commit_seconds.observe(seconds)
@@ -120,53 +107,56 @@ class Meters(_Group):
             reason = "unavailable"
         elif isinstance(error, LeaseLost):
             reason = "lease-lost"
-        self._failed_commits.labels(reason).inc()
+        self._failed_commits(reason).inc()
 
 
-class _JobMeters(_Group):
+class _JobMeters:
     """What the events tell of all jobs."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry)
-        self._events = self._counter("slotwise_events_written", "Events that were stored.", "type")
+    def __init__(self, registry: _Registry) -> None:
+        self._events = registry.counter("slotwise_events_written", "Events that were stored.", "type")
         self._submitted = Counter(
             "slotwise_jobs_submitted", "Jobs that were submitted here.", registry=registry
         )
-        self._ended = self._counter("slotwise_jobs_ended", "Jobs that reached a terminal status.", "status")
-        self._rescales = self._counter(
+        self._ended = registry.counter(
+            "slotwise_jobs_ended", "Jobs that reached a terminal status.", "status"
+        )
+        self._rescales = registry.counter(
             "slotwise_rescales", "Rescale records that ended.", "cause", "outcome", "rung"
         )
-        self._rescale_seconds = self._histogram(
+        self._rescale_seconds = registry.histogram(
             "slotwise_rescale_seconds",
             "Time from the cause of a completed rescale to the first batch after it.",
             _RESCALE_BUCKETS_S,
             "rung",
         )
-        self._gap_seconds = self._histogram(
+        self._gap_seconds = registry.histogram(
             "slotwise_rescale_output_gap_seconds", "Output gap of rescales.", _RESCALE_BUCKETS_S, "rung"
         )
-        self._restarts = self._counter("slotwise_restarts", "Restarts of jobs or of single queries.", "scope")
+        self._restarts = registry.counter(
+            "slotwise_restarts", "Restarts of jobs or of single queries.", "scope"
+        )
         self._failures = Counter(
             "slotwise_failures", "Failures that were added to exception histories.", registry=registry
         )
-        self._attempts = self._counter("slotwise_attempts_ended", "Attempts that ended.", "outcome")
+        self._attempts = registry.counter("slotwise_attempts_ended", "Attempts that ended.", "outcome")
         for kind in set(PublicEventType) - _NOT_OF_JOBS:
-            self._events.labels(kind.value)
+            self._events(kind.value)
         for status in TERMINAL_STATUSES:
-            self._ended.labels(status.value)
+            self._ended(status.value)
         for scope in ("job", "query"):
-            self._restarts.labels(scope)
+            self._restarts(scope)
         for labels in itertools.product(TriggerCause, TerminalState, (*Rung, _NO_RUNG)):
-            self._rescales.labels(*labels)
+            self._rescales(*labels)
         for rung in Rung:
-            self._rescale_seconds.labels(rung)
-            self._gap_seconds.labels(rung)
+            self._rescale_seconds(rung)
+            self._gap_seconds(rung)
         for outcome in ("finished", "drained", "stopped", "start-failed", "failed", "given-up"):
-            self._attempts.labels(outcome)
+            self._attempts(outcome)
 
     def note(self, events: Collection[PublicEvent]) -> None:
         for kind, count in collections.Counter(event.type for event in events).items():
-            self._events.labels(kind).inc(count)
+            self._events(kind).inc(count)
         for event in events:
             self._note(event)
 
@@ -177,19 +167,19 @@ class _JobMeters(_Group):
                 if fields["previousStatus"] is None:
                     self._submitted.inc()
                 elif fields["status"] in TERMINAL_STATUSES:
-                    self._ended.labels(fields["status"]).inc()
+                    self._ended(fields["status"]).inc()
             case PublicEventType.RESCALE_ENDED:
                 rung, outcome = fields["rung"] or _NO_RUNG, fields["terminalState"]
-                self._rescales.labels(fields["triggerCause"], outcome, rung).inc()
+                self._rescales(fields["triggerCause"], outcome, rung).inc()
                 if outcome == TerminalState.COMPLETED:
-                    self._rescale_seconds.labels(rung).observe(fields["durationInMillis"] / 1000)
+                    self._rescale_seconds(rung).observe(fields["durationInMillis"] / 1000)
                 if fields["outputGapInMillis"] is not None:
-                    self._gap_seconds.labels(rung).observe(fields["outputGapInMillis"] / 1000)
+                    self._gap_seconds(rung).observe(fields["outputGapInMillis"] / 1000)
             case PublicEventType.RESTART:
-                self._restarts.labels(fields["scope"]).inc()
+                self._restarts(fields["scope"]).inc()
             case PublicEventType.FAILURE:
                 self._failures.inc()
             case PublicEventType.ATTEMPT_ENDED:
-                self._attempts.labels(fields["outcome"]).inc()
+                self._attempts(fields["outcome"]).inc()
             case _:
                 pass
