@@ -8,11 +8,12 @@ from dataclasses import replace
 from app.model.public_event import PublicEventType
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive import pending
 from app.scheduler.adaptive.events import SlotShareUpdated, StartScheduling, VersionRequested
 from app.scheduler.adaptive.version_state import JobVersion
-from tests.unit.scheduler.driving import Job, group_graph
+from tests.unit.scheduler.driving import Job, group_graph, restarting_job
 from tests.unit.scheduler.test_deadlines_side_by_side import NOTHING, declared, put, sentences, two
-from tests.unit.scheduler.test_pending import COMMIT, ROLLBACK, undo, within
+from tests.unit.scheduler.test_pending import COMMIT, ROLLBACK, undo, waiting, within
 from tests.unit.scheduler.test_rollback import fail
 
 
@@ -105,3 +106,13 @@ def test_or_begin_when_their_slots_come() -> None:
     job = created().submit(4).starts().commit().hold(6).wait(100).applied()
     assert (job.parallelism, job.state.pending) == ([4, 2], ())
     assert job.records[-1].reason is TerminatedReason.SUCCEEDED
+
+
+def test_bounds_that_a_job_is_restarted_for_keep_no_deadline_from_counting() -> None:
+    job = waiting(ROLLBACK)
+    assert pending.kept_waiting(job.state, 3) == [one.id for one in job.graph.vertices]
+    assert pending.kept_waiting(job.state, 2) == [], "it is the deadline of these very bounds"
+    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s")
+    job.put(1, 1, deadline=within(job, 60, ROLLBACK)).wait(1)
+    assert job.kind == "Restarting" and [one.begun for one in job.state.pending] == [True]
+    assert pending.kept_waiting(job.state, 3) == []

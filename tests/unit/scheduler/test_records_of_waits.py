@@ -8,9 +8,9 @@ from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, Tr
 from app.scheduler.adaptive.events import AttemptMisplaced, SlotsChanged, VersionRequested
 from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, slots
-from tests.unit.scheduler.test_deadlines_side_by_side import declared
+from tests.unit.scheduler.test_deadlines_side_by_side import declared, put, two
 from tests.unit.scheduler.test_pending import ROLLBACK, within
-from tests.unit.scheduler.test_rollback import fail
+from tests.unit.scheduler.test_rollback import back_to_work, fail
 
 
 def short() -> Job:
@@ -128,3 +128,13 @@ def test_slots_that_are_enough_after_it_has_ended_have_a_record_by_whoever_asked
     fewer, more = job.records[-2:]
     assert fewer.cause is more.cause is TriggerCause.NEW_RESOURCE_AVAILABLE
     assert (fewer.requested_by, more.requested_by) == (None, "ann")
+
+
+def test_slots_that_change_while_something_else_is_taken_back_have_no_author() -> None:
+    job = put(two(), a=(1, 3), b=(1, 2)).hold(5).wait(100).applied()
+    put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 9))
+    back_to_work(fail(job)).do(SlotsChanged(slots(5), allowed=3)).applied()
+    assert job.state.taken_back is not None and job.parallelism == [1, 2]
+    assert [one.requested_by for one in job.state.pending] == ["ann"], "her bounds for b still wait"
+    last = job.records[-1]
+    assert (last.cause, last.requested_by) == (TriggerCause.NEW_RESOURCE_AVAILABLE, None)
