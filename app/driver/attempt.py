@@ -18,9 +18,8 @@ from app.driver.document_query import DocumentQuery, trigger_of
 from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
 from app.driver.load import LoadNews, spark_figures
-from app.driver.measured import measured
 from app.driver.plans import Plans, PlanSteps
-from app.driver.progress import Committed, Ended, Idle, tell_nobody
+from app.driver.progress import Committed, Ended, Idle, measured
 from app.driver.repartition import Repartitioner
 from app.driver.session import is_stopped, query_session
 from app.driver.started_query import Shared, StartedQuery
@@ -81,7 +80,7 @@ class Attempt(BaseAttempt):
         )
 
         self._expect_failures(make)
-        self._give_partitions(session, partial(make, tell=tell_nobody))
+        self._give_partitions(session, partial(make, tell=lambda _: None))
         self._queries += (made := [make(query) for query in queries(self._graph)])
         for running in made:
             running.check()
@@ -254,7 +253,11 @@ class Attempt(BaseAttempt):
 
     def _on_idle(self, happening: Idle) -> None:
         running = self._by_run.get(happening.run_id)
-        if running is None or happening.at_ms <= self._published_ms or running.running_batch is not None:
+        if (
+            running is None
+            or happening.at_ms <= self._published_ms
+            or running.gateway.running_batch is not None
+        ):
             return
         running.idle(happening.at_ms)
         self._report_applied(idle=True)
@@ -301,7 +304,9 @@ class Attempt(BaseAttempt):
             self._steps.turn()
             self._executors.check()
             self._news.turn()
-            if not self._steps.is_waiting and all(each.running_batch is None for each in self._queries):
+            if not self._steps.is_waiting and all(
+                each.gateway.running_batch is None for each in self._queries
+            ):
                 self._executors.trim_idle()
         self._load.turn(self._news.known)
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
@@ -339,7 +344,7 @@ class Attempt(BaseAttempt):
     # -- ends
 
     def _begun_version(self) -> int:
-        return max([self.spec.plan_version, *(each.begun_version for each in self._queries)])
+        return max([self.spec.plan_version, *(each.gateway.begun_version for each in self._queries)])
 
     def _begin_stop(self, order: Orders | Terminate) -> None:
         if self._stop is not None:

@@ -1,4 +1,6 @@
-"""The checkpoint of a query as files: how far it is, how many state partitions it has, and another one in its place.
+"""The checkpoint of a query as files: how far it is, how many state partitions it has, which batches there were, and
+another one in its place. Spark keeps one file per planned batch in ``offsets`` and one per committed batch in
+``commits``.
 
 A checkpoint is replaced by one that was made beside it, so it is whole at every instant:
 
@@ -28,6 +30,9 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 # Spark writes these files once, under another name first, and never changes them.
 _SHARED = "state"
 _BESIDE = ".slotwise-"
+_BEGUN = "slotwise-begun"
+_REPARTITIONED = "slotwise-repartitioned"
+COMMITS_REMEMBERED = 11
 CLAIMS = frozenset({"owner.json", "owner.lock", "slotwise-writer.json", "slotwise-writer.lock"})
 """Files that say who writes a checkpoint (`app.driver.locks`)."""
 
@@ -119,6 +124,75 @@ def _partitions_of(checkpoint: Path, batch: int) -> int | None:
         raise DriverError(
             f"The file {file} does not say how many state partitions there are.", recoverable=True
         ) from error
+
+
+# ---- batches of before
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """``committed_ms``: when the latest batches were committed, oldest first.
+
+    ``interrupted``: the batch that was begun and not committed; it runs again with the same id. None if there is
+    none, or if the query stopped after planning it, before anything of it was executed. ``newest``: the newest batch
+    that is committed, -1 without one.
+    """
+
+    committed_ms: tuple[int, ...]
+    interrupted: int | None
+    newest: int = -1
+
+
+def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None) -> Past:
+    """The past of the query whose checkpoint this is; of a new one it is empty.
+
+    ``begun_in``: where `mark_begun` writes, if not there.
+    """
+    made = repartition_batches(checkpoint_dir)
+    commits = {
+        batch: file for batch, file in _batches(checkpoint_dir / "commits").items() if batch not in made
+    }
+    planned = _batches(checkpoint_dir / "offsets")
+    times = []
+    for batch in sorted(commits)[-COMMITS_REMEMBERED:]:
+        try:
+            times.append(int(commits[batch].stat().st_mtime * 1000))
+        except OSError:
+            continue
+    begun, newest = max(planned, default=-1), max([*commits, *made], default=-1)
+    noted = max(_noted((begun_in or checkpoint_dir) / _BEGUN), default=-1)
+    return Past(tuple(times), begun if newest < begun <= noted else None, newest)
+
+
+def mark_begun(checkpoint_dir: Path, batch_id: int) -> None:
+    """Note that from here on something of the batch may have been executed."""
+    # Not synced: it tells how much was done twice when a process dies, no promise rests on it.
+    (checkpoint_dir / _BEGUN).write_text(str(batch_id), encoding="ascii")
+
+
+def repartition_batches(checkpoint_dir: Path) -> frozenset[int]:
+    """Batches that redistributed the state, and gave nothing out."""
+    return frozenset(_noted(checkpoint_dir / _REPARTITIONED))
+
+
+def mark_repartitioned(checkpoint_dir: Path, batch_id: int) -> None:
+    """Note that ``batch_id`` redistributed the state."""
+    batches = sorted(repartition_batches(checkpoint_dir) | {batch_id})[-COMMITS_REMEMBERED:]
+    (checkpoint_dir / _REPARTITIONED).write_text(" ".join(map(str, batches)), encoding="ascii")
+
+
+def _noted(file: Path) -> list[int]:
+    try:
+        return list(map(int, file.read_text(encoding="ascii").split()))
+    except (OSError, ValueError):
+        return []
+
+
+def _batches(directory: Path) -> dict[int, Path]:
+    try:
+        return {int(entry.name): entry for entry in directory.iterdir() if entry.name.isdigit()}
+    except OSError:
+        return {}
 
 
 # ---- one in the place of another

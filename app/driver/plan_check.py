@@ -1,7 +1,7 @@
 """Comparison of a document's vertices with Spark's plan, before anything runs.
 
-Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.build`): the operators
-in between are the vertex's own.
+Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.document_query`): the
+operators in between are the vertex's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from app.driver.failures import DriverError
 from app.driver.scala import plan_children
-from app.driver.valves.labels import Label
+from app.driver.valves.insert import Label
 from app.driver.valves.shape import STATE
 from app.driver.valves.spark import KINDS, analysed, label_of
 from app.model.analysis import Query, upstream

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from app.driver.measured import measured
+from app.driver.failures import one_line
 from app.model.protocol import TOPICS_TOLD
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_said: set[str] = set()
+
+
+def measured(what: str, read: Callable[[], T], otherwise: T) -> T:
+    """What ``read`` gives, or ``otherwise`` if it fails, which is logged once for each ``what`` in a process."""
+    try:
+        return read()
+    except Exception as error:
+        if what not in _said:
+            _said.add(what)
+            log.warning("%s cannot be read: %s", what, one_line(str(error)))
+        return otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +100,6 @@ class Ended:
 
 
 Happening = Committed | Idle | Ended
-
-
-def tell_nobody(_happening: Happening) -> None:
-    pass
 
 
 class Listener:

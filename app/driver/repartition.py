@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 
 from app.driver import checkpoints
 from app.driver.failures import DriverError, describe
-from app.driver.recovery import mark_repartitioned
 from app.model.analysis import Query
 
 log = logging.getLogger(__name__)
@@ -112,7 +111,7 @@ class Repartitioner:
             raise DriverError(
                 f"Spark left {after.partitions} partitions instead of {wanted}, or an open batch."
             )
-        mark_repartitioned(copy, after.committed)
+        checkpoints.mark_repartitioned(copy, after.committed)
 
     def _copy(self, query: Query) -> Path:
         return checkpoints.copy_beside(self.place(query))

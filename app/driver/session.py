@@ -1,7 +1,14 @@
-"""The SparkSession of a driver, with the settings on which Slotwise's promises depend."""
+"""The SparkSession of a driver, with the settings on which Slotwise's promises depend.
+
+One is what checkpoints on a local disk are written with. Without its native library, which PySpark does not bring,
+Hadoop starts `chmod` for each file that it makes, and `readlink` four times for each that it renames. Spark makes and
+renames a file for each state partition in each micro-batch, and some for its logs: `localfiles.java` does both in the
+JVM (docs/adr/0013-raw-local-checkpoints.md).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
@@ -9,16 +16,15 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
-from app.driver.failures import DriverError, describe
+from app.driver.failures import DriverError, describe, one_line
 from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
-from app.driver.localfiles import CHECKPOINT_FILES, HADOOP_CLASS, checkpoint_files
-from app.driver.scala import scala_context
+from app.driver.scala import compiled, scala_context
 from app.model.batch import Skew, SkewStrategy
 from app.model.javaoptions import (
     DEFAULT_EXECUTOR_OPTIONS,
@@ -31,6 +37,12 @@ from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS, refused_
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
 
 log = logging.getLogger(__name__)
+
+CHECKPOINT_FILES: Final = "spark.hadoop.fs.AbstractFileSystem.file.impl"
+"""The setting that names what Spark writes checkpoints on a local disk with."""
+
+_PACKAGE: Final = "org.apache.hadoop.fs.local"
+HADOOP_CLASS: Final = f"{_PACKAGE}.RawLocalFs"
 
 _modifiable: set[str] = set()
 """Settings that a session may set, as Spark said. A session of a region sets some twenty. What Spark does not know may
@@ -56,7 +68,7 @@ DEFAULT_CONF = {
     # A commit writes what the batch changed, not the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Hadoop's local file system with checksums makes two files for each of Spark's, and child processes for each file.
-    # Where Spark runs in this process alone, `app.driver.localfiles` saves those too.
+    # Where Spark runs in this process alone, `checkpoint_files` saves those too.
     CHECKPOINT_FILES: HADOOP_CLASS,
     # How often a query without data says so: a plan for an idle query is in force from then on.
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
@@ -87,6 +99,48 @@ _LOCAL_CONF = {"spark.authenticate": "true"}
 
 # Read when a JVM starts: `app.worker.job.job` turns them into options of a JVM of the job's own.
 _JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
+_LOCAL_CLASS: Final = f"{_PACKAGE}.SlotwiseLocalFs"
+
+
+def checkpoint_files(jvm: Any, scratch_dir: Path) -> str:
+    """The class of `CHECKPOINT_FILES` for a Spark that runs in ``jvm`` alone: other processes do not have it.
+
+    It is defined beside Hadoop's own, since Hadoop looks for it by its name, and tried in ``scratch_dir``. Where that
+    fails, it is Hadoop's own.
+    """
+    try:
+        _define_files(jvm)
+        _try_files(jvm, scratch_dir / "checkpoint-files")
+    except Exception as error:
+        log.warning(
+            "checkpoints are written by Hadoop's own classes, which is slower: %s", one_line(str(error))
+        )
+        return HADOOP_CLASS
+    return _LOCAL_CLASS
+
+
+def _define_files(jvm: Any) -> None:
+    """Once for a JVM."""
+    beside = jvm.java.lang.Class.forName(HADOOP_CLASS)
+    loader = beside.getClassLoader()
+    with contextlib.suppress(Exception):
+        jvm.java.lang.Class.forName(_LOCAL_CLASS, False, loader)
+        return
+    methods = jvm.java.lang.invoke.MethodHandles
+    lookup = methods.privateLookupIn(beside, methods.lookup())
+    for code in compiled(jvm, "localfiles.java", loader).getBytecodes().values():
+        lookup.defineClass(code)
+
+
+def _try_files(jvm: Any, directory: Path) -> None:
+    """Make, rename and remove something: what a class lacks shows when it is used."""
+    settings = jvm.org.apache.hadoop.conf.Configuration()
+    settings.set(CHECKPOINT_FILES.removeprefix("spark.hadoop."), _LOCAL_CLASS)
+    files = jvm.org.apache.hadoop.fs.AbstractFileSystem.get(jvm.java.net.URI("file:///"), settings)
+    one, other = (jvm.org.apache.hadoop.fs.Path(f"{directory.as_uri()}{end}") for end in ("", "-renamed"))
+    files.mkdir(one, jvm.org.apache.hadoop.fs.permission.FsPermission("700"), True)
+    files.renameInternal(one, other, True)
+    files.delete(other, True)
 
 
 def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:

@@ -7,11 +7,13 @@ Base of `app.driver.document_query.DocumentQuery` (graph documents) and `app.dri
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,13 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from app.driver.checkpoints import COMMITS_REMEMBERED, Past, mark_begun, read_past
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
-from app.driver.file_backlog import FileBacklog
 from app.driver.gateway import BatchRun, Gateway
-from app.driver.load import spark_figures
+from app.driver.load import FileBacklog, spark_figures
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
-from app.driver.recovery import GapMeter, mark_begun, read_past
-from app.driver.sinks import Written
+from app.driver.sinks.base import Written
 from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
@@ -58,16 +59,67 @@ class Shared:
     places: Callable[[str], StatePlaces] | None = None
 
 
+class GapMeter:
+    """Measures the pause that a change of plan made in the output of one query. Times are Unix milliseconds.
+
+    A query that had committed one batch only, or none, has no steady interval: its gap is the pause itself. A pause
+    without input is nobody's gap: after it the gap counts from the last moment at which there was none.
+    """
+
+    def __init__(self, past: Past) -> None:
+        self._commits: list[int] = list(past.committed_ms)
+        self._idle_ms = 0
+        # The steady interval before the change whose gap is looked for, and the longest gap since.
+        self._change: tuple[float, int | None] | None = None
+        self._gap_ms: int | None = None
+        if self._commits:
+            self.changing()
+
+    def changing(self) -> None:
+        """Another plan is ordered. Of several in a row the first counts: the output waits since then."""
+        if self._change is None:
+            steady = [after - before for before, after in pairwise(self._commits)]
+            self._change = (statistics.median(steady) if steady else 0, None)
+
+    def committed(self, at_ms: int, *, at_plan: bool) -> None:
+        """A batch was committed; ``at_plan`` if it ran at the newest plan."""
+        last_ms = self._commits[-1] if self._commits else None
+        self._commits = [*self._commits, at_ms][-COMMITS_REMEMBERED:]
+        if self._change is None:
+            return
+        steady_ms, longest_ms = self._change
+        if last_ms is not None:
+            gap_ms = at_ms - last_ms - int(steady_ms)
+            if self._idle_ms > last_ms:
+                gap_ms = min(gap_ms, at_ms - self._idle_ms)
+            longest_ms = max(longest_ms or 0, gap_ms)
+        self._change = (steady_ms, longest_ms)
+        if at_plan:
+            self._gap_ms, self._change = longest_ms, None
+
+    def idle(self, at_ms: int) -> None:
+        """There was no input at ``at_ms``. A plan that is in force then holds up no output from here on."""
+        self._idle_ms = at_ms
+        if self._change is not None:
+            _, longest_ms = self._change
+            self._gap_ms = 0 if longest_ms is None and self._commits else longest_ms
+            self._change = None
+
+    def forget(self) -> None:
+        """What paused the output was no change of plan."""
+        self._change = self._gap_ms = None
+
+    def take(self) -> int | None:
+        """The longest pause around the last change less the steady interval, once; None if it cannot be known."""
+        gap, self._gap_ms = self._gap_ms, None
+        return gap
+
+
 class StartedQuery(ABC):
     """Everything about one run of one query."""
 
     def __init__(
-        self,
-        query: Query,
-        shared: Shared,
-        *,
-        checkpoint_dir: Path,
-        begun_in: Path | None = None,
+        self, query: Query, shared: Shared, *, checkpoint_dir: Path, begun_in: Path | None = None
     ) -> None:
         """``begun_in``: where begun batches are noted, if not in the checkpoint."""
         self.query = query
@@ -189,16 +241,6 @@ class StartedQuery(ABC):
         """The number of the newest plan that it has run at and all of whose state is in its place, 0 if some is not."""
         return self.reached if self._state_is_even else 0
 
-    @property
-    def begun_version(self) -> int:
-        """The newest plan that a batch was begun with; 0 without any."""
-        return self.gateway.begun_version
-
-    @property
-    def running_batch(self) -> int | None:
-        """The batch that was begun and is not known to be committed yet."""
-        return self.gateway.running_batch
-
     def _started(self, spark_query: StreamingQuery, context: SparkContext) -> None:
         """Spark has started the query as ``spark_query``, with valves in its plan."""
         self._spark_query = spark_query
@@ -245,7 +287,7 @@ class StartedQuery(ABC):
         One that hangs in a source does neither."""
         if not self.is_active:
             return self._spark_query is not None and self.ended_for() is None
-        if self.running_batch is not None:
+        if self.gateway.running_batch is not None:
             return False
         return time.monotonic() - self._idle_at < _IDLE_S or not self._is_triggered
 
@@ -275,7 +317,7 @@ class StartedQuery(ABC):
         `stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
         """
         # What Spark tells of a commit may be held up by a listener of the program.
-        if self._spark_query is not None and (self.running_batch is None or not self._is_triggered):
+        if self._spark_query is not None and (self.gateway.running_batch is None or not self._is_triggered):
             self._spark_query.stop()
         return not self.is_active
 

@@ -1,17 +1,19 @@
-"""A vertex as a DataFrame: what its SQL text or its function makes of its inputs, and failures with its name."""
+"""A vertex as a DataFrame: what its SQL text or its Python function makes of its inputs, and failures with its name."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError, describe, one_line
-from app.driver.functions import Functions
 from app.driver.scala import plan_children
 from app.model.jobgraph import JobVertex, Partitioner, PythonSpec, SqlSpec, VertexInput
 
@@ -24,6 +26,57 @@ _RUNS_NOTHING = (
     "what is to be run with each micro-batch belongs into a Python sink.)"
 )
 _MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
+
+
+class Functions:
+    """Resolves ``module:function`` in the artifacts of one attempt."""
+
+    def __init__(self, artifacts_dir: Path, artifacts: tuple[str, ...]) -> None:
+        archives = [
+            str(artifacts_dir / name) for name in artifacts if name.endswith((".zip", ".whl", ".egg"))
+        ]
+        self.paths = (str(artifacts_dir), *archives)
+        self.files = tuple(artifacts_dir / name for name in artifacts)
+        self._found: dict[str, Callable[..., Any]] = {}
+
+    def install(self) -> None:
+        """Put the artifacts first on the path of this process.
+
+        Modules that an earlier attempt of the job imported here stay: artifacts do not change once submitted.
+        """
+        for path in self.paths:
+            if path in sys.path:
+                sys.path.remove(path)
+        sys.path[:0] = self.paths
+        importlib.invalidate_caches()
+
+    def __call__(self, entry: str) -> Callable[..., Any]:
+        """The function that ``entry`` names.
+
+        Raises:
+            DriverError: it is not there, or importing its module failed.
+        """
+        if entry not in self._found:
+            self._found[entry] = self._load(entry)
+        return self._found[entry]
+
+    def _load(self, entry: str) -> Callable[..., Any]:
+        module_name, _, function_name = entry.partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except BaseException as error:  # a module may do anything when it is imported, sys.exit included
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            what = one_line(f"{type(error).__name__}: {error}")
+            raise DriverError(f"The module {module_name} of {entry} cannot be imported: {what}") from error
+        function = getattr(module, function_name, None)
+        if function is None:
+            raise DriverError(
+                f"The module {module_name} has no function {function_name}, which {entry} names."
+            )
+        if not callable(function):
+            raise DriverError(f"What {entry} names is not a function but a {type(function).__name__}.")
+        return function  # type: ignore[no-any-return]
 
 
 def apply_operation(

@@ -10,15 +10,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from app.driver import gate
+from app.driver import gateway
 from app.driver.document_query import DocumentQuery
-from app.driver.functions import Functions
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening
 from app.driver.session import open_session
 from app.driver.sinks.base import run_without_output
 from app.driver.started_query import Shared
 from app.driver.valves.spark import self_test
+from app.driver.vertices import Functions
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
 
@@ -70,7 +70,7 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
         )
         try:
             self_test(session)
-            gate.self_test()
+            gateway.self_test()
             _run(session, directory / "warm-up")
         finally:
             shutil.rmtree(directory / "warm-up", ignore_errors=True)

@@ -32,12 +32,11 @@ from app.driver.batch.sources import Schemas
 from app.driver.batch.storage import Storages
 from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
-from app.driver.functions import Functions
 from app.driver.scala import scala_context
 from app.driver.session import region_session
-from app.driver.sinks import BatchRef, open_sink
+from app.driver.sinks.base import BatchRef, open_sink
 from app.driver.sources.opening import read_static
-from app.driver.vertices import apply_operation, guarded
+from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.batch import Read, RegionOrder, Result
 from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec
 from app.model.resultsurl import below, is_local
@@ -274,8 +273,7 @@ class RegionRun:
                 frame = guarded(vertex, partial(read_static, session, vertex, schema))
             else:
                 frame = guarded(
-                    vertex,
-                    partial(apply_operation, session, vertex, {**frames, **inputs}, self.functions),
+                    vertex, partial(apply_operation, session, vertex, {**frames, **inputs}, self.functions)
                 )
             if uses[vertex_id] > 1 and not vertex.is_source:
                 # Written twice, it would be computed twice, and might even be other rows.

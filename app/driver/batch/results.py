@@ -229,7 +229,7 @@ def read_result(
     if not _is_identity(read):
         _make_view(Path(place), manifest["files"], read.groups, Path(view_dir))
         place = view_dir
-    keys = ", ".join(_quoted(key) for key in manifest["keys"])
+    keys = ", ".join(f"`{key.replace('`', '``')}`" for key in manifest["keys"])
     options = ", ".join(f"'{name}' '{value}'" for name, value in READ_OPTIONS.items())
     session.sql(
         f"CREATE TABLE {table} ({manifest['schema']}) USING parquet OPTIONS ({options}) CLUSTERED BY ({keys}) "
@@ -306,10 +306,6 @@ def sweep(storage: Storage, root: str, kept: set[str]) -> None:
                     left = error
     if left is not None:
         raise left
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _literal(text: str) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from app.driver.batch.hadoop import HadoopFiles
+from app.driver.batch.storage import HadoopFiles
 from app.driver.session import own_session
 from app.driver.sources.opening import read_static
 from app.model.formats import FILE_FORMATS

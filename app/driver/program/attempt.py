@@ -24,7 +24,7 @@ from app.driver.program.planner import checkpoint_of, local_path
 from app.driver.program.query import Asked, ProgramQuery, differences
 from app.driver.progress import Committed, QueryListener
 from app.driver.repartition import RepartitionFailed
-from app.driver.valves.reading import read_query
+from app.driver.valves.shape import read_query
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders, PlannedVertex

@@ -125,9 +125,7 @@ class PlanningTakeover(Takeover):
 
 
 def plan_program(
-    spec: PlanningSpec,
-    open_session: Callable[[PlanningSpec], SparkSession],
-    leave: Callable[[int], NoReturn],
+    spec: PlanningSpec, open_session: Callable[[PlanningSpec], SparkSession], leave: Callable[[int], NoReturn]
 ) -> NoReturn:
     """Run the program of ``spec`` in this thread until it is planned, and end the process."""
     graph: Any = spec.graph

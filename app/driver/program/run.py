@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from app.driver.failures import Failure
-from app.driver.functions import Functions
 from app.driver.program.places import Places, failure_of
+from app.driver.vertices import Functions
 from app.model.jobgraph import ProgramSpec
 
 _LIBRARIES = ("py4j", "pyspark")
@@ -114,11 +114,7 @@ def _hide_own_package() -> None:
     usual = builtins.__import__
 
     def import_module(
-        name: str,
-        globals: Any = None,
-        locals: Any = None,
-        fromlist: Any = (),
-        level: int = 0,
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> ModuleType:
         if level == 0 and name in own and str((globals or {}).get("__file__", "")).startswith(directory):
             return own[name] if fromlist else own[_OWN]

@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.failures import DriverError
-from app.driver.valves.labels import Label
+from app.driver.valves.insert import Label
 from app.driver.valves.shape import AS_MANY
 from app.driver.valves.spark import Left, Valve, execution_of, left_in, numbers_of, valves_in
 from app.model.analysis import Query

@@ -1,19 +1,198 @@
-"""The stages of a batch, as Spark reports them, and the vertices that they ran."""
+"""What each vertex did in a batch, from the stages that Spark reports, and its counts at the operators of its plan.
+
+Records. Of a graph document they are those of the graph: a vertex that gives a record for each that it takes gives as
+many as it takes, wherever Spark has put its filter. Spark moves filters down, and makes one of two: they are counted at
+the first vertex below that changes the number of records, else where the graph has them. The vertices of a program are
+its sources, what keeps state, and its sinks. All that it does in between belongs to the vertex before, which gives what
+is left.
+
+Run time. Spark measures a stage, and a few operators: what runs in Python, and what keeps state. Their time is that of
+their vertices. The rest is split by how many operators of a vertex had how many rows: that is an estimate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
-from app.driver.valves.operators import Operator
+from app.driver.valves.operators import Operator, below, total
 from app.driver.valves.query_valves import Rows
-from app.driver.valves.records import Records, records_of
-from app.driver.valves.work import parts_of, shares
 from app.model.analysis import Query
+from app.model.jobgraph import PlannedSpec
 from app.model.protocol import VertexBatch
+
+_STATE: Final = ("State", "Streaming", "HashAggregate", "ObjectHashAggregate", "SortAggregate", "Sessions")
+
+
+@dataclass(slots=True)
+class Records:
+    """By vertex id."""
+
+    taken: dict[str, int | None] = field(default_factory=dict)
+    given: dict[str, int | None] = field(default_factory=dict)
+
+
+def records_of(
+    query: Query, operators: Sequence[Operator], changing: Collection[str], read: Mapping[str, int]
+) -> Records:
+    """``changing``: the vertices of a document that may give more or fewer records than they take. ``read``: what
+    sources have read, as far as it is known."""
+    valves: dict[str, list[Operator]] = {}
+    for operator in operators:
+        if (valve := operator.valve) is not None:
+            valves.setdefault(valve.vertex_id, []).append(operator)
+    found = Records()
+    for source in query.streams:
+        leaves = [each for valve in valves.get(source.id, ()) for each in below(valve) if not each.children]
+        found.taken[source.id] = read.get(source.id, total(each.rows for each in leaves))
+    if isinstance(query.sink.operation, PlannedSpec):
+        _of_program(query, valves, found)
+    else:
+        _of_document(query, valves, changing, found)
+    return found
+
+
+def _of_document(
+    query: Query, valves: Mapping[str, Sequence[Operator]], changing: Collection[str], found: Records
+) -> None:
+    for vertex in query.flow:
+        if not vertex.is_source:
+            found.taken[vertex.id] = _given_to(query, vertex.id, found)
+        if vertex.is_sink:
+            break
+        taken = found.taken[vertex.id]
+        if vertex.id not in changing or (taken == 0 and not vertex.stateful):
+            found.given[vertex.id] = taken
+            continue
+        own = [each for each in valves.get(vertex.id, ()) if each.valve and not each.valve.is_front]
+        found.given[vertex.id] = total(each.rows for each in own)
+
+
+def _given_to(query: Query, vertex_id: str, found: Records) -> int | None:
+    (vertex,) = (each for each in query.flow if each.id == vertex_id)
+    return total(found.given.get(edge.vertex_id) for edge in query.streaming_inputs(vertex))
+
+
+def _of_program(query: Query, valves: Mapping[str, Sequence[Operator]], found: Records) -> None:
+    for vertex in query.flow[:-1]:
+        own = valves.get(vertex.id, ())
+        if not vertex.is_source:
+            entries = [each for valve in own for each in _entries(valve)]
+            found.taken[vertex.id] = total(each.rows for each in entries)
+        ends = [_end(valve) for valve in own]
+        found.given[vertex.id] = total(each.rows for each in ends)
+    sink = query.sink.id
+    at_sink = [each.children[0] for each in valves.get(sink, ())]
+    taken = total(each.rows for each in at_sink)
+    found.taken[sink] = taken if taken is not None else _given_to(query, sink, found)
+
+
+def _entries(valve: Operator) -> list[Operator]:
+    """What the operators that keep the state of ``valve``'s vertex get their rows from."""
+    found: list[Operator] = []
+    waiting: list[tuple[Operator, Operator | None]] = [(child, None) for child in valve.children]
+    while waiting:
+        node, entry = waiting.pop()
+        if not node.children or node.valve is not None:
+            # The part of the plan that is the vertex' own ends here.
+            if entry is not None and entry not in found:
+                found.append(entry)
+            continue
+        waiting += [(child, child if _is_of_state(node) else entry) for child in node.children]
+    return found
+
+
+def _end(valve: Operator) -> Operator:
+    """The last operator whose rows all are those of ``valve``'s vertex."""
+    last = valve
+    for node in valve.above:
+        if node.valve is not None or _is_of_state(node) or node.kind == "Union":
+            break
+        last = node
+    return last
+
+
+def _is_of_state(node: Operator) -> bool:
+    return node.keeps_state or any(part in node.kind for part in _STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is known of the work of a vertex in a stage. ``passes``: rows, once for each operator that had them."""
+
+    timed_ms: int = 0
+    passes: int = 0
+
+
+def shares_of_time(busy_ms: int, parts: Mapping[str, Part]) -> dict[str, int]:
+    """``busy_ms`` split among vertices; the sum is ``busy_ms``."""
+    timed = sum(part.timed_ms for part in parts.values())
+    rest = max(0, busy_ms - timed)
+    # A metric of an operator that waits for others may be longer than the stage.
+    scale = min(1.0, busy_ms / timed) if timed else 0.0
+    passes = sum(part.passes for part in parts.values())
+    found: dict[str, int] = {}
+    before = exact = 0.0
+    for vertex_id, part in parts.items():
+        fraction = part.passes / passes if passes else 1 / len(parts)
+        exact += part.timed_ms * scale + rest * fraction
+        found[vertex_id] = round(exact) - round(before)
+        before = exact
+    return found
+
+
+def parts_of(
+    members: Sequence[str], rdd_ids: frozenset[int], operators: Sequence[Operator]
+) -> dict[str, Part]:
+    """The work of each vertex in the stage whose tasks went through ``rdd_ids``, in which ``members`` have valves."""
+    found = dict.fromkeys(members, Part())
+    for top in operators:
+        if top.parent is not None and not top.parent.begins_stage:
+            continue
+        inside = list(_in_stage(top))
+        if not any(each.valve is not None and each.valve.rdd_id in rdd_ids for each in inside):
+            continue
+        for operator in inside:
+            vertex_id = _owner(operator)
+            if vertex_id in found:
+                part = found[vertex_id]
+                passes = part.passes + (operator.rows or 0 if operator.works else 0)
+                found[vertex_id] = Part(part.timed_ms + operator.timed_ms, passes)
+    if members and operators:
+        # What a sink does is not in the plan.
+        found = _with_sink(found, operators)
+    return found
+
+
+def _with_sink(parts: dict[str, Part], operators: Sequence[Operator]) -> dict[str, Part]:
+    valve = next((each for each in operators if each.valve is not None), None)
+    if valve is None or valve.valve is None or (sink := valve.valve.vertex_id) not in parts:
+        return parts
+    part = parts[sink]
+    return {**parts, sink: Part(part.timed_ms, part.passes + (valve.rows or 0))}
+
+
+def _in_stage(top: Operator) -> Iterator[Operator]:
+    """``top`` and what runs in its stage. An exchange at the end of it is read there."""
+    yield top
+    if not top.begins_stage:
+        for child in top.children:
+            yield from _in_stage(child)
+
+
+def _owner(operator: Operator) -> str:
+    """The vertex whose valve is the next one above in the stage, or below if that valve belongs to what follows."""
+    node: Operator | None = operator
+    while node is not None:
+        if node.valve is not None and not (node.valve.is_front and node is not operator):
+            return node.valve.vertex_id
+        if node.valve is not None or node.parent is None or node.parent.begins_stage:
+            break
+        node = node.parent
+    return next((each.valve.vertex_id for each in below(operator) if each.valve is not None), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +224,7 @@ def vertex_batches(
     """
     members = {stage.stage_id: _members(stage, rows) for stage in stages}
     busy = {
-        stage.stage_id: shares(
+        stage.stage_id: shares_of_time(
             stage.busy_ms, parts_of(members[stage.stage_id], stage.rdd_ids, told.operators)
         )
         for stage in stages

@@ -10,7 +10,7 @@ from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import is_modulo
 from app.driver.batch.sources import Schemas
 from app.driver.batch.storage import Storages
-from app.driver.functions import Functions
+from app.driver.vertices import Functions
 from app.model.batch import RegionOrder
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.events import AttemptRunning, RegionFinished

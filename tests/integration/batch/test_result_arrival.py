@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.driver import arrivals
-from app.driver.batch import hadoop, results, storage
+from app.driver.batch import results, storage
 from app.driver.batch.region import RegionDone
 from app.driver.batch.results import MANIFEST
 from app.driver.batch.storage import DataFile, Storage
@@ -29,7 +29,7 @@ def as_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def see(monkeypatch: pytest.MonkeyPatch, visible: Callable[[list[DataFile]], list[DataFile]]) -> None:
     """Of what lies in a directory, the driver sees what is ``visible``."""
-    for kind in (storage.LocalStorage, hadoop.HadoopStorage):
+    for kind in (storage.LocalStorage, storage.HadoopStorage):
         listed = kind.data_files
 
         def data_files(self: Storage, place: str, listed: Any = listed) -> list[DataFile]:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from app.driver.sinks import Sink
+from app.driver.sinks.base import Sink
 from app.model.jobgraph import JobVertex, OutputMode
 from tests.integration.driver.sink_support import opened, vertex
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from app.driver.build import QueryBuilder
+from app.driver.document_query import QueryBuilder
 from app.driver.failures import DriverError
-from app.driver.functions import Functions
-from app.driver.sources.splits import Splits
+from app.driver.sources.opening import Splits
+from app.driver.vertices import Functions
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
 from app.model.sqltext import mentioned, tokens_of

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError
-from app.driver.sinks import Written
+from app.driver.sinks.base import Written
 from app.model.sink_formats import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
 from tests.integration.driver.sink_support import allowed, opened, ref, spark_session, vertex

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from app.driver.sinks import Written
+from app.driver.sinks.base import Written
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
 from tests.integration.driver.sink_support import allowed, ref, spark_session
 

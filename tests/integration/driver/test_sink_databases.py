@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from app.driver import arrivals
 from app.driver.failures import DriverError, Fenced
-from app.driver.sinks import Sink, Written, database, staging
+from app.driver.sinks import database
+from app.driver.sinks.base import Sink, Written
 from app.model.jobgraph import OutputMode
 from app.model.sink_formats import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
@@ -83,7 +85,7 @@ def test_an_empty_batch_is_recorded(spark: SparkSession, store: Store) -> None:
 
 
 def _die_before_the_action(patched: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]) -> None:
-    patched.setattr(staging, "run_action", lambda *_: crash())
+    patched.setattr(arrivals, "run_action", lambda *_: crash())
     run(allowed)
 
 
@@ -157,14 +159,14 @@ def test_a_newer_epoch_that_writes_between_the_action_and_the_transaction_is_see
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale, newer = store.sink(), store.sink()
-    run_action = staging.run_action
+    run_action = arrivals.run_action
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(staging, "run_action", run_action)
+        monkeypatch.setattr(arrivals, "run_action", run_action)
         newer.write(numbers(spark, 0, 10), ref(0, epoch=2), allowed)
         return run_action(*arguments)
 
-    monkeypatch.setattr(staging, "run_action", overtaken)
+    monkeypatch.setattr(arrivals, "run_action", overtaken)
     with pytest.raises(Fenced):
         stale.write(numbers(spark, 0, 10), ref(0, epoch=1), allowed)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
@@ -174,14 +176,14 @@ def test_a_second_writer_of_the_same_epoch_writes_nothing(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = store.sink(), store.sink()
-    run_action = staging.run_action
+    run_action = arrivals.run_action
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(staging, "run_action", run_action)
+        monkeypatch.setattr(arrivals, "run_action", run_action)
         second.write(numbers(spark, 0, 10), ref(0), allowed)
         return run_action(*arguments)
 
-    monkeypatch.setattr(staging, "run_action", overtaken)
+    monkeypatch.setattr(arrivals, "run_action", overtaken)
     assert first.write(numbers(spark, 0, 10), ref(0), allowed) == Written(10, repeated=True)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
 

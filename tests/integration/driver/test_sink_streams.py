@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError
-from app.driver.sinks import Sink, Written
+from app.driver.sinks.base import Sink, Written
 from app.model.jobgraph import JobVertex, OutputMode
 from tests.integration.driver.sink_support import (
     Crash,

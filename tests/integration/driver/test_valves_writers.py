@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from app.driver.valves.insert import insert_valves
-from app.driver.valves.reading import read_query
+from app.driver.valves.shape import read_query
 from app.driver.valves.spark import execution_of, replace_frame, writer_facts, writer_frame
 from tests.integration.driver.sink_support import spark_session
 from tests.integration.driver.valve_support import running

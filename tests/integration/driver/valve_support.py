@@ -16,7 +16,7 @@ from app.driver.load import SparkFigures
 from app.driver.progress import Committed, committed_of
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.query_valves import Valves
-from app.driver.valves.reading import read_query
+from app.driver.valves.shape import read_query
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
 from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query, queries

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from app.driver import checkpoints
-from app.driver.checkpoints import beside, copy_beside, finish_replacing, make_ready, standing
+from app.driver.checkpoints import (
+    beside,
+    copy_beside,
+    finish_replacing,
+    make_ready,
+    mark_repartitioned,
+    read_past,
+    standing,
+)
 from app.driver.failures import DriverError
-from app.driver.recovery import mark_repartitioned, read_past
 
 
 def planned(checkpoint: Path, batch: int, partitions: int) -> None:

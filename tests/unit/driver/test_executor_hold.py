@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.driver.executor_sight import _LOOK
-from app.driver.executor_warmup import _HOLD
+from app.driver.executor_sight import _HOLD, _LOOK
 
 
 def run_by(executor: int, script: str, *arguments: object) -> subprocess.Popen[str]:

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from app.driver.failures import DriverError
-from app.driver.functions import Functions
-from app.driver.vertices import apply_operation, guarded
+from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.jobgraph import JobVertex, PythonSpec
 
 VERTEX = JobVertex("0" * 32, "mapped", PythonSpec("mine:f"), (), 1, 1, 1, "default", "1" * 32)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-from app.driver.valves.labels import Label
+from app.driver.valves.insert import Label
 from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import Query, queries

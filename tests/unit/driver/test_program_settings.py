@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.driver.failures import DriverError
-from app.driver.program.settings import settings_of
+from app.driver.program.takeover import settings_of
 
 
 @pytest.mark.parametrize("batch", [False, True])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app.driver.measured import measured
 from app.driver.progress import (
     Committed,
     Happening,
@@ -16,6 +15,7 @@ from app.driver.progress import (
     SourceTold,
     StateTold,
     committed_of,
+    measured,
 )
 from app.model.protocol import TOPICS_TOLD
 

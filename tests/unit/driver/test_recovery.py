@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.driver.recovery import GapMeter, Past, mark_begun, read_past
+from app.driver.checkpoints import Past, mark_begun, read_past
+from app.driver.started_query import GapMeter
 
 
 def checkpoint(directory: Path, *, planned: int, committed: int) -> Path:

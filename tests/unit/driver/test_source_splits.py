@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.driver.sources.opening import with_split_option
-from app.driver.sources.splits import Splits
+from app.driver.sources.opening import Splits, with_split_option
 from app.model.jobgraph import SourceSpec
 
 PARTS = "spark.sql.files.minPartitionNum"
@@ -35,7 +34,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, splits: Splits) -> dict[str, st
     """The settings of the session of the source "v", which the test made up."""
     settings: dict[str, str] = {}
     made: Any = SimpleNamespace(conf=SimpleNamespace(set=settings.__setitem__))
-    monkeypatch.setattr("app.driver.sources.splits.SparkSession", lambda *_: made)
+    monkeypatch.setattr("app.driver.sources.opening.SparkSession", lambda *_: made)
     java = SimpleNamespace(cloneSession=lambda: None)
     splits.session("v", SimpleNamespace(sparkContext=None, _jsparkSession=java))  # type: ignore[arg-type]
     return settings

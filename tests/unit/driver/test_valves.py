@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from app.driver.valves.batches import Faults, faults
-from app.driver.valves.labels import Label, has_narrow_end, own_stage, tasks, width
+from app.driver.valves.insert import Label, has_narrow_end, own_stage, tasks, width
 from app.driver.valves.query_valves import Place, Rows, matched, removed
-from app.driver.valves.reading import free_name, sink_name, source_name
-from app.driver.valves.shape import Node, Part, part_of, word_of
+from app.driver.valves.shape import Node, Part, free_name, part_of, sink_name, source_name, word_of
 from app.driver.valves.spark import WriterFacts
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import queries

@@ -11,8 +11,7 @@ from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
 from app.driver.valves.operators import Operator, tree_of
 from app.driver.valves.query_valves import Rows
-from app.driver.valves.stages import Told, vertex_batches
-from app.driver.valves.work import Part, shares
+from app.driver.valves.stages import Part, Told, shares_of_time, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
 from app.model.graphdoc_program import graph_of, parse_program
@@ -140,7 +139,7 @@ def test_what_runs_in_python_has_the_time_that_was_measured() -> None:
 def test_the_shares_of_a_stage_are_its_time(
     busy_ms: int, parts: dict[str, Part], expected: dict[str, int]
 ) -> None:
-    assert shares(busy_ms, parts) == expected
+    assert shares_of_time(busy_ms, parts) == expected
     assert sum(expected.values()) == busy_ms
 
 
