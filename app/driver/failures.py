@@ -25,10 +25,10 @@ _TOO_GENERAL: Final = frozenset({"object", "BaseException", "Exception"})
 _HANDLED: Final = "During handling of the above exception, another exception occurred:"
 
 # What Spark adds about the query ("Identifier: [...]") looks like the last line of a traceback.
-QUERY_MARK: Final = "=== Streaming Query ==="
+_QUERY_MARK: Final = "=== Streaming Query ==="
 
 # The last line of a Python traceback, as PySpark carries it through the JVM.
-PYTHON_LINE: Final = re.compile(
+_PYTHON_LINE: Final = re.compile(
     r"^\s*(?!SQLSTATE:)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
 )
 _PYTHON_END: Final = re.compile(
@@ -53,13 +53,13 @@ def chain_of(error: BaseException) -> tuple[Link, ...]:
     found: dict[Link, None] = {}
     for cause in _causes(error):
         found[_link_of(type(cause))] = None
-        if came_through_spark(cause):
+        if _came_through_spark(cause):
             for link in _carried(cause):
                 found.setdefault(link)
     return tuple(found)[:_MOST_LINKS]
 
 
-def came_through_spark(error: BaseException) -> bool:
+def _came_through_spark(error: BaseException) -> bool:
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
@@ -88,7 +88,7 @@ def _carried(error: BaseException) -> list[Link]:
     """What came with ``error`` from the JVM: first Java's causes, then Python's, which caused those."""
     text, thrown = "", list[str]()
     with contextlib.suppress(Exception):
-        text = str(error).partition(QUERY_MARK)[0]
+        text = str(error).partition(_QUERY_MARK)[0]
     with contextlib.suppress(Exception):
         for each in java_causes(getattr(error, "java_exception", None)):
             thrown.append(str(each.getClass().getName()))
@@ -168,7 +168,7 @@ def use_rules(spec: DriverSpec) -> None:
     _final, _recoverable = tuple(spec.final_exceptions), tuple(spec.recoverable_exceptions)
 
 
-def own_verdict(chain: Sequence[Link]) -> Verdict | None:
+def _own_verdict(chain: Sequence[Link]) -> Verdict | None:
     """What the job's lists say; None if they name nothing in ``chain``."""
     for link in reversed(chain):
         for names, option, recoverable in (
@@ -312,7 +312,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
         return _ruled(said, chain)
     name, message, found = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
-    text = _spark_text(error) if came_through_spark(error) else ""
+    text = _spark_text(error) if _came_through_spark(error) else ""
     message += _HINTS.get(message.rstrip("."), "")
     lead = place or (f"{where} failed at {found}" if found else f"{where} failed")
     sentence = f"{lead}: {name}: {message}" if message else f"{lead}{':' if place else ' with'} {name}."
@@ -324,7 +324,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
 
 def _ruled(failure: Failure, chain: Sequence[Link]) -> Failure:
     """The lists of the job win. What they call recoverable is tried as often as the restart strategy allows."""
-    verdict = own_verdict(chain)
+    verdict = _own_verdict(chain)
     if verdict is None:
         return failure
     raised = None if verdict.recoverable else failure.user_error
@@ -342,16 +342,16 @@ def _root_cause(error: BaseException, stack: str) -> tuple[str, str, str | None]
 
     A Python error that crossed the JVM arrives as text: the traceback inside the message names the true cause.
     """
-    text = _spark_text(error).partition(QUERY_MARK)[0]
+    text = _spark_text(error).partition(_QUERY_MARK)[0]
     name, message = type(error).__name__, text
-    if came_through_spark(error):
-        inner = [match for line in text.splitlines() if (match := PYTHON_LINE.match(line))]
+    if _came_through_spark(error):
+        inner = [match for line in text.splitlines() if (match := _PYTHON_LINE.match(line))]
         inner = [match for match in inner if not match.group(1).startswith(("pyspark.", "py4j."))] or inner
         if inner:
             name, message = inner[-1].group(1).rpartition(".")[2], inner[-1].group(2)
         else:
             message = _first_paragraph(text)
-    return name, _ERROR_CLASS.sub("", message), _place(text if came_through_spark(error) else stack)
+    return name, _ERROR_CLASS.sub("", message), _place(text if _came_through_spark(error) else stack)
 
 
 def _spark_text(error: BaseException) -> str:

@@ -38,11 +38,11 @@ from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, u
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_FILES: Final = "spark.hadoop.fs.AbstractFileSystem.file.impl"
+_CHECKPOINT_FILES: Final = "spark.hadoop.fs.AbstractFileSystem.file.impl"
 """The setting that names what Spark writes checkpoints on a local disk with."""
 
 _PACKAGE: Final = "org.apache.hadoop.fs.local"
-HADOOP_CLASS: Final = f"{_PACKAGE}.RawLocalFs"
+_HADOOP_CLASS: Final = f"{_PACKAGE}.RawLocalFs"
 
 _modifiable: set[str] = set()
 """Settings that a session may set, as Spark said. A session of a region sets some twenty. What Spark does not know may
@@ -69,7 +69,7 @@ DEFAULT_CONF = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Hadoop's local file system with checksums makes two files for each of Spark's, and child processes for each file.
     # Where Spark runs in this process alone, `checkpoint_files` saves those too.
-    CHECKPOINT_FILES: HADOOP_CLASS,
+    _CHECKPOINT_FILES: _HADOOP_CLASS,
     # How often a query without data says so: a plan for an idle query is in force from then on.
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
     "spark.sql.streaming.pollingDelay": "100ms",
@@ -103,7 +103,7 @@ _LOCAL_CLASS: Final = f"{_PACKAGE}.SlotwiseLocalFs"
 
 
 def checkpoint_files(jvm: Any, scratch_dir: Path) -> str:
-    """The class of `CHECKPOINT_FILES` for a Spark that runs in ``jvm`` alone: other processes do not have it.
+    """The class of `_CHECKPOINT_FILES` for a Spark that runs in ``jvm`` alone: other processes do not have it.
 
     It is defined beside Hadoop's own, since Hadoop looks for it by its name, and tried in ``scratch_dir``. Where that
     fails, it is Hadoop's own.
@@ -115,13 +115,13 @@ def checkpoint_files(jvm: Any, scratch_dir: Path) -> str:
         log.warning(
             "checkpoints are written by Hadoop's own classes, which is slower: %s", one_line(str(error))
         )
-        return HADOOP_CLASS
+        return _HADOOP_CLASS
     return _LOCAL_CLASS
 
 
 def _define_files(jvm: Any) -> None:
     """Once for a JVM."""
-    beside = jvm.java.lang.Class.forName(HADOOP_CLASS)
+    beside = jvm.java.lang.Class.forName(_HADOOP_CLASS)
     loader = beside.getClassLoader()
     with contextlib.suppress(Exception):
         jvm.java.lang.Class.forName(_LOCAL_CLASS, False, loader)
@@ -135,7 +135,7 @@ def _define_files(jvm: Any) -> None:
 def _try_files(jvm: Any, directory: Path) -> None:
     """Make, rename and remove something: what a class lacks shows when it is used."""
     settings = jvm.org.apache.hadoop.conf.Configuration()
-    settings.set(CHECKPOINT_FILES.removeprefix("spark.hadoop."), _LOCAL_CLASS)
+    settings.set(_CHECKPOINT_FILES.removeprefix("spark.hadoop."), _LOCAL_CLASS)
     files = jvm.org.apache.hadoop.fs.AbstractFileSystem.get(jvm.java.net.URI("file:///"), settings)
     one, other = (jvm.org.apache.hadoop.fs.Path(f"{directory.as_uri()}{end}") for end in ("", "-renamed"))
     files.mkdir(one, jvm.org.apache.hadoop.fs.permission.FsPermission("700"), True)
@@ -274,9 +274,9 @@ def open_session(
     try:
         # getOrCreate of a SparkSession would look for an active session of a context that was stopped.
         SparkSession._instantiatedSession = None
-        if not executors and CHECKPOINT_FILES not in chosen:
+        if not executors and _CHECKPOINT_FILES not in chosen:
             SparkContext._ensure_initialized()
-            settings.set(CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm, Path(work_dir)))
+            settings.set(_CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm, Path(work_dir)))
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
         _expect_the_end(context)

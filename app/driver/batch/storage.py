@@ -28,7 +28,7 @@ from app.driver.failures import DriverError, describe, java_causes, one_line
 from app.durablefiles import write_whole
 from app.model.resultsurl import is_local
 
-DATA_FILES = "part-"
+_DATA_FILES = "part-"
 """How the names of the files begin that Spark writes."""
 
 LITERAL_PATH = {"__globPaths__": "false"}
@@ -134,7 +134,7 @@ class LocalStorage(Storage):
 
     def data_files(self, place: str) -> list[DataFile]:
         found = sorted(
-            (name, size) for name, size in self.lengths(place).items() if name.startswith(DATA_FILES)
+            (name, size) for name, size in self.lengths(place).items() if name.startswith(_DATA_FILES)
         )
         return [
             DataFile(name, size, parquet.read_metadata(os.path.join(place, name)).num_rows)
@@ -258,7 +258,7 @@ class HadoopStorage(Storage):
 
         statuses = sorted(self._statuses(place).items(), key=lambda named: named[0])
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
-            return list(pool.map(described, [one for one in statuses if one[0].startswith(DATA_FILES)]))
+            return list(pool.map(described, [one for one in statuses if one[0].startswith(_DATA_FILES)]))
 
     def _rows(self, status: Any) -> int:
         hadoop = self._files.jvm.org.apache.parquet.hadoop

@@ -70,14 +70,14 @@ def settings_of(
     return found
 
 
-def session_conf(own: Mapping[str, str], conf: Mapping[str, str], *, batch: bool = False) -> dict[str, str]:
+def _session_conf(own: Mapping[str, str], conf: Mapping[str, str], *, batch: bool = False) -> dict[str, str]:
     """All settings of the session: ``own`` are the program's, ``conf`` those of its job."""
     if batch:
         return {**own, **conf}
     return {SHUFFLE_PARTITIONS: str(DEFAULT_STATE_PARTITIONS), **own, **conf}
 
 
-def changed_fixed_setting(current: Mapping[str, str | None]) -> str | None:
+def _changed_fixed_setting(current: Mapping[str, str | None]) -> str | None:
     """Which setting, of those that every query needs as they are, is another now; in words, without a full stop."""
     for name, value in current.items():
         if value != FIXED_SETTINGS[name]:
@@ -207,7 +207,7 @@ class Takeover:
                 self._opening = True
                 try:
                     found = self._session = self.host.open_session(
-                        session_conf(own, self._conf, batch=self._batch)
+                        _session_conf(own, self._conf, batch=self._batch)
                     )
                 finally:
                     self._opening = False
@@ -246,7 +246,7 @@ class Takeover:
         where = self.places.here()
         self.hang_if_stopping()
         session = writer._spark
-        changed = changed_fixed_setting({name: session.conf.get(name, None) for name in _SQL})
+        changed = _changed_fixed_setting({name: session.conf.get(name, None) for name in _SQL})
         if changed is not None and not self._batch:
             self.refuse(changed)
         try:

@@ -93,7 +93,7 @@ def open_sink(vertex: JobVertex, *, work_dir: Path, functions: Callable[[str], C
     assert isinstance(spec, SinkSpec), f"vertex {vertex.name} is not a sink"
     match spec.format:
         case "python":
-            return open_python(vertex, spec, functions)
+            return _open_python(vertex, spec, functions)
         case "noop":
             return NoopSink()
         case database if database in OWN_SINKS:
@@ -134,7 +134,7 @@ class NoopSink(Sink):
         return Written(None)
 
 
-def open_python(
+def _open_python(
     vertex: JobVertex, spec: SinkSpec, functions: Callable[[str], Callable[..., Any]]
 ) -> PythonSink:
     """The Python sink of ``vertex``.

@@ -135,7 +135,7 @@ class NativeSink:
         folder = self.folder
         if folder is None or is_on_this_host(self.session) or newest_in_sink(folder) != batch_id:
             return
-        files, missing = once_whole(lambda: missing_files(folder, batch_id), lambda found: not found[1])
+        files, missing = once_whole(lambda: _missing_files(folder, batch_id), lambda found: not found[1])
         if missing:
             raise DriverError(
                 f"Tasks wrote {files} file(s) of batch {batch_id} into {folder}, and {missing} of them are not there: "
@@ -188,7 +188,7 @@ def folder_of_files(session: SparkSession, facts: WriterFacts) -> str | None:
     return about.get("Location") if str(about.get("Provider")).lower() in FILE_SINKS else None
 
 
-def missing_files(folder: Path, batch_id: int) -> tuple[int, int]:
+def _missing_files(folder: Path, batch_id: int) -> tuple[int, int]:
     """How many files a batch has by the log in ``folder``, which has it as its newest, and how many of them are not
     there."""
     log = folder / "_spark_metadata"

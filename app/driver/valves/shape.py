@@ -161,7 +161,7 @@ def vertices_below(node: Node) -> list[Node]:
 # ---- sources
 
 
-def source_options(leaf: Any, jvm: Any) -> tuple[str, dict[str, str]]:
+def _source_options(leaf: Any, jvm: Any) -> tuple[str, dict[str, str]]:
     """The format of a streaming source, and its options with lower-case names."""
     kind = kind_of(leaf)
     if kind == "StreamingRelationV2":
@@ -186,7 +186,7 @@ def options_of_sources(frame: DataFrame, output_mode: str) -> list[tuple[str, st
     """The options of the streaming sources of ``frame``, with lower-case names."""
     jvm: Any = frame.sparkSession._jvm
     sources = [node for node in walk(read_tree(frame, output_mode)) if node.part is Part.SOURCE]
-    return [each for node in sources for each in source_options(node.spark, jvm)[1].items()]
+    return [each for node in sources for each in _source_options(node.spark, jvm)[1].items()]
 
 
 def read_query(
@@ -203,7 +203,7 @@ def read_query(
     by_node: dict[int, str] = {}
     for node in walk(root):
         if node.part is Part.SOURCE:
-            form, options = source_options(node.spark, jvm)
+            form, options = _source_options(node.spark, jvm)
             role, operator, name = Role.SOURCE, form, source_name(form, options)
         elif node.part is Part.STATE:
             role, operator, name = Role.OPERATOR, node.kind, node.word

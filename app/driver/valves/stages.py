@@ -35,7 +35,7 @@ class Records:
     given: dict[str, int | None] = field(default_factory=dict)
 
 
-def records_of(
+def _records_of(
     query: Query, operators: Sequence[Operator], changing: Collection[str], read: Mapping[str, int]
 ) -> Records:
     """``changing``: the vertices of a document that may give more or fewer records than they take. ``read``: what
@@ -144,7 +144,7 @@ def shares_of_time(busy_ms: int, parts: Mapping[str, Part]) -> dict[str, int]:
     return found
 
 
-def parts_of(
+def _parts_of(
     members: Sequence[str], rdd_ids: frozenset[int], operators: Sequence[Operator]
 ) -> dict[str, Part]:
     """The work of each vertex in the stage whose tasks went through ``rdd_ids``, in which ``members`` have valves."""
@@ -198,7 +198,7 @@ def _owner(operator: Operator) -> str:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What is known of a batch besides its stages. ``operators``: empty if they were not read. ``sources``: by vertex
-    id. ``states``: in the order of the operators that keep state. ``changing``: see `records_of`."""
+    id. ``states``: in the order of the operators that keep state. ``changing``: see `_records_of`."""
 
     operators: Sequence[Operator] = ()
     sources: Mapping[str, SourceTold] = field(default_factory=dict)
@@ -225,7 +225,7 @@ def vertex_batches(
     members = {stage.stage_id: _members(stage, rows) for stage in stages}
     busy = {
         stage.stage_id: shares_of_time(
-            stage.busy_ms, parts_of(members[stage.stage_id], stage.rdd_ids, told.operators)
+            stage.busy_ms, _parts_of(members[stage.stage_id], stage.rdd_ids, told.operators)
         )
         for stage in stages
     }
@@ -315,7 +315,7 @@ def _records(
     """By the operators as far as they tell, else by the stages."""
     found = _records_of_stages(query, work, stages, input_rows, output_rows)
     if told.operators:
-        exact = records_of(
+        exact = _records_of(
             query, told.operators, told.changing, {k: each.rows for k, each in told.sources.items()}
         )
         for known, better in ((found.taken, exact.taken), (found.given, exact.given)):
