@@ -17,10 +17,10 @@ from pyspark.sql import DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 
 from app.driver.program.handle import Queries
+from app.driver.program.main_thread import run_program
 from app.driver.program.origin import Origin
 from app.driver.program.places import Places
 from app.driver.program.planner import Planner
-from app.driver.program.run import run_program
 from app.driver.program.takeover import Takeover
 from app.driver.session import add_files, set_all
 from app.durablefiles import write_whole

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import Failure
 from app.driver.program.handle import Handle
+from app.driver.program.main_thread import run_program
 from app.driver.program.places import Places
-from app.driver.program.run import run_program
 from app.driver.program.takeover import Takeover
 from app.model.jobgraph import ProgramSpec
 
