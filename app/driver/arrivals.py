@@ -1,7 +1,8 @@
 """What tasks have written, without Hadoop's checksum files, and whether all of it is where the driver looks.
 
 Tasks on other hosts write to the same path as the driver reads. Where that is not the same file system, what they wrote
-would be missing without anybody noticing. So what they write is counted by them, and the driver looks for as much.
+would be missing without anybody noticing. So what they write is counted by them, and the driver looks for as much. The
+files of a batch lie in a directory of their own before it is committed: one action writes them.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.session import query_session
 from app.driver.sinks.base import BatchRef, Sink, Written, open_sink
 from app.driver.sinks.native import NativeSink
-from app.driver.sources.opening import Splits, open_stream, read_static
-from app.driver.sources.planned_files import check_planned_files, may_be_gone
+from app.driver.sources.opening import Splits, check_planned_files, may_be_gone, open_stream, read_static
 from app.driver.started_query import Shared, StartedQuery
 from app.driver.valves.insert import Label
 from app.driver.valves.spark import analysed, frame_in, kind_of, mark, new_valve

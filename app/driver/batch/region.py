@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +29,6 @@ from app.driver.batch.results import (
     views_dir,
     write_result,
 )
-from app.driver.batch.sources import Schemas
 from app.driver.batch.storage import Storages
 from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
@@ -40,6 +40,9 @@ from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.batch import Read, RegionOrder, Result
 from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec
 from app.model.resultsurl import below, is_local
+
+if TYPE_CHECKING:
+    from app.driver.batch.attempt import Schemas
 
 # Spark's catalog is one for all runs of a process, a region may be planned twice, and a job may have a catalog that
 # other processes use too.

@@ -1,4 +1,4 @@
-"""Puts valves into the plan of a streaming query.
+"""Puts valves into the plan of a streaming query. Each has a label with its purpose, so the running plan contains it.
 
 There is one above each source and above each operator that keeps state, for the stage that begins there. Above
 whatever else Spark may shuffle before, there is one that follows the vertex before it. The last is for the sink.

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from app.driver.program.state_check import StateMismatch, check_state
+from app.driver.program.origin import StateMismatch, check_state
 from app.driver.valves.shape import read_query
 from app.driver.valves.spark import writer_facts
 from tests.integration.driver.sink_support import spark_session

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.driver.program.state_check import _differences, _in_order_of_spark, read_schemas
+from app.driver.program.origin import _differences, _in_order_of_spark, read_schemas
 from app.model.jobgraph import Role
 from app.model.protocol import PlannedVertex
 
