@@ -61,7 +61,7 @@ _EXCHANGES: Final = frozenset({"BroadcastExchange", "ShuffleExchange"})
 @dataclass(eq=False, slots=True)
 class Operator:
     """``valve``: which one it is. ``keeps_state``: Spark tells of the state of each such operator, in the order of
-    `operators_of`. ``figures``: those of `METRICS` that it has."""
+    `tree_of`. ``figures``: those of `METRICS` that it has."""
 
     kind: str
     keeps_state: bool
