@@ -170,8 +170,6 @@ class Storages:
         if is_local(place):
             return self._local
         if self._hadoop is None:
-            from app.driver.batch.storage import HadoopStorage
-
             self._hadoop = HadoopStorage(self._session)
         return self._hadoop
 
