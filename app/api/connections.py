@@ -88,16 +88,17 @@ class _AnswerTransport:
     def write(self, data: bytes) -> None:
         if self._held is None:
             self._held = data
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         else:
             held, self._held = self._held, None
             self._transport.write(held + data)
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what waits, now."""
         if self._held is not None:
             held, self._held = self._held, None
             self._transport.write(held)
@@ -174,6 +175,7 @@ class Connection(HttpToolsProtocol):
             self._crowd.waiting.pop(self, None)
 
     def shutdown(self) -> None:
+        self._answers.flush()
         if self._phase is _Phase.REFUSED:
             self.leave()
         else:

@@ -203,7 +203,7 @@ def _to_the_end(
 
 def _behind(printed: str, text: str) -> str:
     """What stands in ``text`` behind the end of what was ``printed``."""
-    if printed and printed in text:
+    if len(printed) == _LAST_CHARACTERS and text.count(printed) == 1:
         return text.rpartition(printed)[2]
     warn("Spark has removed old files of this log: lines before the next one may be missing, or come again.")
     return text

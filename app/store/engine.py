@@ -115,6 +115,8 @@ def _create_sqlite(database: Database, write: bool, pool_size: int, durable: boo
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.execute("PRAGMA temp_store = MEMORY")
             cursor.execute("PRAGMA cache_size = -16384")
+            # 16 MiB. Most pages are changed again by the next commits, and are copied to the database once.
+            cursor.execute("PRAGMA wal_autocheckpoint = 4000")
         finally:
             cursor.close()
 

@@ -197,10 +197,13 @@ class RequirementsUpdate(Update):
 
 @value
 class RequirementsResult:
-    """Of a PUT of bounds or of a slot share: ``changed`` is false for those in force. ``version``: in force now."""
+    """Of a PUT of bounds or of a slot share: ``changed`` is false for those in force. ``version``: in force now.
+    ``kept_waiting``: the vertices for which the deadline of the PUT does not count, as they have one already. An answer
+    that is read from the database again does not have them."""
 
     version: int
     changed: bool
+    kept_waiting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

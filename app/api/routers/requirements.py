@@ -23,7 +23,6 @@ from app.model.graphdoc import MAX_VERTICES
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import OnTimeout
 from app.model.sentences import shown
-from app.scheduler.adaptive.pending import kept_waiting
 from app.scheduler.batch.scheduling import undecided
 from app.worker.views import GivenDeadline, RequirementsUpdate
 
@@ -168,8 +167,8 @@ async def put_resource_requirements(
     response.headers["ETag"] = etag(result.version)
     if deadline is not None and not result.changed:
         response.headers["X-Slotwise-Deadline"] = "unchanged"
-    elif deadline is not None and (waiting := kept_waiting(plane.job(job_id).state, result.version)):
-        response.headers["X-Slotwise-Deadline"] = f'unchanged; vertices="{",".join(waiting)}"'
+    elif result.kept_waiting:
+        response.headers["X-Slotwise-Deadline"] = f'unchanged; vertices="{",".join(result.kept_waiting)}"'
     if job.state.graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(plane.job(job_id).state)

@@ -106,10 +106,12 @@ def begin(
     draft.set(pending=(*state.pending, one))
 
 
-def kept_waiting(state: JobState, version: int) -> list[str]:
-    """The vertices whose bounds wait for a deadline that they had before ``version``, which does not count for them."""
+def kept_waiting(state: JobState, wanted: Requirements) -> tuple[str, ...]:
+    """The vertices that go on waiting for the deadline that they have if ``wanted`` is declared with another one, as
+    their bounds do not change."""
+    changed = _changed(state.requirements, wanted)
     waiting = [one for one in state.pending if one.deadline is not None and not one.begun]
-    return [vertex for one in waiting if one.version < version for vertex, _ in one.former]
+    return tuple(vertex for one in waiting for vertex, _ in one.former if vertex not in changed)
 
 
 def slots_with_deadline(state: JobState, wanted: Requirements, on_timeout: OnTimeout) -> int:

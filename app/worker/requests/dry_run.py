@@ -124,8 +124,7 @@ def _waits(
         return [] if on_timeout is None else [in_vain]
     if on_timeout is None:
         return []
-    kept = [one for one in kept_waiting(state, declared.version) if declared[one] == state.requirements[one]]
-    names = ", ".join(state.graph.by_id[one].name for one in kept)
+    names = ", ".join(state.graph.by_id[one].name for one in kept_waiting(state, declared))
     told = [f"The deadline does not count for {names}, whose bounds have one already."] if names else []
     if reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
         return told

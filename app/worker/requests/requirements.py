@@ -19,7 +19,7 @@ from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
-from app.scheduler.adaptive.pending import undoing
+from app.scheduler.adaptive.pending import kept_waiting, undoing
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import status_of
@@ -199,7 +199,8 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
     if refused is not None:
         raise StateConflict(refused)
     event = RequirementsUpdated(requirements, deadline)
-    return RequestDecision(event, RequirementsResult(version, changed=True))
+    waiting = () if deadline is None else kept_waiting(state, requirements)
+    return RequestDecision(event, RequirementsResult(version, changed=True, kept_waiting=waiting))
 
 
 def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:

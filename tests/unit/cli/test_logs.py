@@ -210,6 +210,19 @@ def test_a_log_of_which_spark_removes_old_files_is_followed_without_loss_or_repe
     assert [request.query["from"] for request in fake.sent("GET", path(1))] == ["0", "20", "0", "8", "16"]
 
 
+def test_where_a_log_that_repeats_itself_goes_on_is_not_guessed(
+    slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_LAST_CHARACTERS", 5)
+    with_attempts(fake, [attempt(1)])
+    behind = (416, {"errors": ["The log ends before."]})
+    rest = part("beat\nrow 8\nbeat\n", 16, size=16, complete=True)
+    fake.on("GET", path(1), part("row 7\nbeat\n", 11, size=11), behind, rest)
+    outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
+    assert (outcome.status, outcome.out) == (0, "row 7\nbeat\nbeat\nrow 8\nbeat\n")
+    assert "may be missing, or come again" in outcome.err
+
+
 def test_lines_that_spark_has_removed_before_they_were_read_are_said_to_be_missing(
     slotwise: Run, fake: Any
 ) -> None:

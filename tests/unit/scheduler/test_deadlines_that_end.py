@@ -11,7 +11,7 @@ from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import pending
 from app.scheduler.adaptive.events import SlotShareUpdated, StartScheduling, VersionRequested
 from app.scheduler.adaptive.version_state import JobVersion
-from tests.unit.scheduler.driving import Job, group_graph, restarting_job
+from tests.unit.scheduler.driving import Job, bounds, group_graph, restarting_job
 from tests.unit.scheduler.test_deadlines_side_by_side import NOTHING, declared, put, sentences, two
 from tests.unit.scheduler.test_pending import COMMIT, ROLLBACK, undo, waiting, within
 from tests.unit.scheduler.test_rollback import fail
@@ -110,9 +110,11 @@ def test_or_begin_when_their_slots_come() -> None:
 
 def test_bounds_that_a_job_is_restarted_for_keep_no_deadline_from_counting() -> None:
     job = waiting(ROLLBACK)
-    assert pending.kept_waiting(job.state, 3) == [one.id for one in job.graph.vertices]
-    assert pending.kept_waiting(job.state, 2) == [], "it is the deadline of these very bounds"
+    same = job.state.requirements
+    assert pending.kept_waiting(job.state, same) == tuple(one.id for one in job.graph.vertices)
+    other = bounds(job.graph, 1, 7, same.version + 1)
+    assert pending.kept_waiting(job.state, other) == (), "those that change wait for the new deadline"
     job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s")
     job.put(1, 1, deadline=within(job, 60, ROLLBACK)).wait(1)
     assert job.kind == "Restarting" and [one.begun for one in job.state.pending] == [True]
-    assert pending.kept_waiting(job.state, 3) == []
+    assert pending.kept_waiting(job.state, job.state.requirements) == ()
