@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
 from app.api.errors import error_response
+from app.api.held_bytes import DRIVERS_LIMIT_BYTES, HeldBytes
 from app.api.monitoring.meters import NO_ROUTE, Meters
-from app.api.requests import DRIVERS_LIMIT_BYTES, HeldBytes
 
 log = structlog.get_logger()
 

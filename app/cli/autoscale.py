@@ -14,8 +14,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from app.autoscaler.loop import Loop, NotScalable, Refusal, Turn
+from app.autoscaler.loop import Loop, Refusal, Turn
 from app.autoscaler.policy import Policy, PolicyErrors, read_policy
+from app.autoscaler.reading import NotScalable
 from app.autoscaler.seen import Action, Decision, Snapshot
 from app.cli.client import Client, Json
 from app.cli.errors import CliError, NoServer, Refused, Stranger, UsageError

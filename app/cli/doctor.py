@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from app.cli.errors import CliError
 from app.cli.options import JsonOption
 from app.cli.output import is_terminal, print_json, say
-from app.cli.serve import SettingsOptions
+from app.cli.settings import SettingsOptions
 from app.durablefiles import is_open_to_others
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from app.driver.session import add_files, check_cluster_conf
 from app.driver.vertices import Functions
 from app.durablefiles import is_within, is_written_within, write_whole
 from app.model.jobgraph import JobGraph
-from app.model.needs import local_paths, refusal_of
+from app.model.localpaths import local_paths, refusal_of
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Orders, Registration, Report, outcome_document
 
 log = logging.getLogger(__name__)

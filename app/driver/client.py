@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report, from_json
+from app.model.fromjson import from_json
+from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report
 
 log = logging.getLogger(__name__)
 

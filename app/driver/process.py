@@ -28,9 +28,10 @@ from urllib.parse import urlsplit
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
+from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.jobgraph import JobGraph, JobType
-from app.model.protocol import DriverSpec, PlanningSpec, Registration, from_json
+from app.model.protocol import DriverSpec, PlanningSpec, Registration
 from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
 
 if TYPE_CHECKING:

@@ -1,48 +1,12 @@
-"""The streaming queries of a job graph, one per sink, and ways through graphs: what can be reached, and an order in
-which nothing comes before what it needs.
-"""
+"""The streaming queries of a job graph, one per sink."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from typing import TypeVar
 
+from app.model.graphwalk import reached
 from app.model.jobgraph import JobGraph, JobVertex, SourceSpec, VertexInput
-
-Node = TypeVar("Node")
-
-
-def reached(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    """``starts``, and all that follows from them."""
-    found: set[Node] = set()
-    waiting = list(starts)
-    while waiting:
-        current = waiting.pop()
-        if current not in found:
-            found.add(current)
-            waiting.extend(following(current))
-    return found
-
-
-def in_order(needed: Mapping[int, Iterable[int]]) -> list[int] | None:
-    """The keys of ``needed``, each behind those that it needs, else the smallest first; None if there is a cycle."""
-    sorter = TopologicalSorter(needed)
-    try:
-        sorter.prepare()
-    except CycleError:
-        return None
-    order: list[int] = []
-    ready = list(sorter.get_ready())
-    heapq.heapify(ready)
-    while ready:
-        order.append(heapq.heappop(ready))
-        sorter.done(order[-1])
-        for node in sorter.get_ready():
-            heapq.heappush(ready, node)
-    return order
 
 
 @dataclass(frozen=True, slots=True)

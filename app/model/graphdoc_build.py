@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.analysis import in_order, reached
 from app.model.graphdoc_fields import Errors, Fields
+from app.model.graphwalk import in_order, reached
 from app.model.ids import slot_sharing_group_id, vertex_id
 from app.model.jobgraph import (
     DEFAULT_SLOT_SHARING_GROUP,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.analysis import reached
 from app.model.environment import SERVERS, Runtime
 from app.model.graphdoc import parse_document, planned_document, program_document, runtime_document
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
@@ -20,6 +19,7 @@ from app.model.graphdoc_settings import (
     read_program,
     read_runtime,
 )
+from app.model.graphwalk import reached
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     MAX_PARALLELISM_LIMIT,
@@ -29,7 +29,7 @@ from app.model.jobgraph import (
     ProgramSpec,
     Role,
 )
-from app.model.protocol import Planned, PlannedVertex
+from app.model.planned import Planned, PlannedVertex
 from app.model.sentences import hint, kind_of, shown
 
 MAX_BOUNDS: Final = 200

@@ -1,9 +1,8 @@
-"""What a job graph needs where its driver runs: libraries, and files of this host."""
+"""What a job graph needs where its driver runs."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,9 +14,6 @@ _NUMBERED_ROWS: Final = ("numpy", "pyarrow")
 _NUMBERED_ROWS_SINCE: Final = "4.2"
 REPARTITION_ENABLED: Final = "slotwise.state.repartition.enabled"
 _REPARTITION_SINCE: Final = "4.2"
-
-# file:/x, file:///x, file://localhost/x, sqlite:///x, jdbc:sqlite:/x
-_SCHEME: Final = re.compile(r"(?:jdbc:)?(?:file|sqlite|duckdb):(?://(?:localhost)?+(?=/))?+", re.IGNORECASE)
 
 
 def lacking(graph: JobGraph, looked: Looked) -> list[str]:
@@ -65,22 +61,3 @@ def _lacking(graph: JobGraph, looked: Looked) -> Iterator[str]:
                 f"environment: the {what} {vertex.name} ({operation.format}) needs {' and '.join(missing)}, which this "
                 f"environment has not. {how.format('it' if len(missing) == 1 else 'them')}"
             )
-
-
-def local_paths(graph: JobGraph) -> Iterator[tuple[str, str]]:
-    """The name of each vertex that reads or writes a file, and the absolute path of it: its ``path``, and each option
-    that is one."""
-    for vertex in graph.vertices:
-        if not isinstance(vertex.operation, SourceSpec | SinkSpec):
-            continue
-        for text in (vertex.operation.path or "", *(value for _, value in vertex.operation.options)):
-            path = _SCHEME.sub("", text.strip(), count=1) if _SCHEME.match(text.strip()) else text.strip()
-            if path.startswith("/"):
-                yield vertex.name, path
-
-
-def refusal_of(vertex: str, path: str) -> str:
-    """Why that vertex may not have ``path``."""
-    return (
-        f"Vertex {vertex}: the path {path} is in a directory of the server, which jobs may not read or write."
-    )

@@ -19,15 +19,10 @@ acknowledged in part. What is longer than the limits below would be refused each
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from enum import Enum
-from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Literal
 
 from app.model.batch import RegionOrder, Result
-from app.model.jobgraph import Role
 
 REPORTS_LIMIT_BYTES = 16 * 1024 * 1024
 """Of the body of a call."""
@@ -38,8 +33,6 @@ TOPICS_TOLD = 20
 """Of a source, however many topics it reads."""
 
 StopOrder = Literal["none", "kill", "boundary", "drain"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ class DriverSpec:
 @dataclass(frozen=True, slots=True)
 class PlanningSpec:
     """An assignment that runs no query: the driver runs the program of ``graph`` (a document without vertices) up to
-    where it would wait for its queries, writes what they would be (`Planned`) into ``answer_file``, and ends.
+    where it would wait for its queries, writes what they would be (`planned.Planned`) into ``answer_file``, and ends.
 
     ``checkpoint_dir``: of the job that the program is a new version of; empty if it is a new job. The other fields are
     those of `DriverSpec`.
@@ -322,73 +315,3 @@ class Acknowledgement:
 
     acknowledged: int
     epoch: int = 0
-
-
-def from_json(kind: type[T], value: object) -> T:
-    """The inverse of ``dataclasses.asdict`` and JSON, which has lists for tuples. Names that ``kind`` does not have are
-    those of a newer version and passed over; one that is missing has its default.
-
-    Raises:
-        TypeError, ValueError: it is nothing of that kind.
-    """
-    found: T = _read(kind, value)
-    return found
-
-
-_hints = functools.cache(get_type_hints)
-
-
-def _read(kind: Any, value: Any) -> Any:
-    whole, args = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
-        given = [each.name for each in fields(kind) if each.name in value]
-        return kind(**{name: _read(_hints(kind)[name], value[name]) for name in given})
-    if whole is tuple and isinstance(value, list | tuple):
-        # Results have tens of thousands of numbers.
-        plain = all(type(each) is args[0] for each in value)
-        return tuple(value) if plain else tuple(_read(args[0], each) for each in value)
-    if whole is dict and isinstance(value, Mapping):
-        return {_read(args[0], key): _read(args[1], each) for key, each in value.items()}
-    if whole is UnionType:
-        return None if value is None else _read(args[0], value)
-    if whole is Literal and value in args:
-        return value
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind and kind is not object:
-        raise TypeError(f"{value!r:.80} is no {kind}")
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedVertex:
-    """``name`` is unique in its program, and equal in every attempt. ``operator``: as in `jobgraph.PlannedSpec`.
-
-    ``inputs`` are names. ``stateful``: it keeps state; then ``state_partitions`` is how many partitions the state of
-    its query has, which is fixed by its checkpoint. ``checkpoint`` and ``path``, of a sink: as in
-    `jobgraph.PlannedSpec`. ``fixed``, of an operator with state: as there.
-    """
-
-    name: str
-    role: Role
-    operator: str
-    inputs: tuple[str, ...] = ()
-    stateful: bool = False
-    state_partitions: int | None = None
-    checkpoint: str | None = None
-    path: str | None = None
-    fixed: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What a program turned out to be: its ``vertices``, or the sentence that says why it cannot be a job, with the
-    stack of the program if it has one. ``conflict``: it is not the program that is wrong, but what is stored or runs
-    does not go with it."""
-
-    vertices: tuple[PlannedVertex, ...] = ()
-    error: str | None = None
-    stack: str = ""
-    conflict: bool = False

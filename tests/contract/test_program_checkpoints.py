@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.model.protocol import Planned
+from app.model.planned import Planned
 from tests.contract.test_programs import PLANNED, answers, post
 from tests.contract.world import World
 

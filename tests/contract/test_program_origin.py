@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from app.model.protocol import Planned
+from app.model.planned import Planned
 from tests.contract.test_programs import PLANNED, PROGRAM, answers, form, post
 from tests.contract.test_versions import outcome
 from tests.contract.world import RESTART_AT_ONCE, World

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from app.model.jobgraph import Role
-from app.model.protocol import Planned, PlannedVertex
+from app.model.planned import Planned, PlannedVertex
 from tests.contract.test_state_partitions import AT_ONCE
 from tests.contract.world import GRAPH, World, bounds, eventually
 

@@ -11,7 +11,7 @@ import httpx
 
 from app.model.environment import MODULES, Looked
 from app.model.jobgraph import Role
-from app.model.protocol import Planned, PlannedVertex
+from app.model.planned import Planned, PlannedVertex
 from tests.contract.test_programs import PLANNED, PROGRAM, answers, form
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually
 

@@ -14,11 +14,12 @@ from starlette.responses import Response
 from app.api.dependencies import Info, Plane, Principal, status_of
 from app.api.errors import ApiError, bad_request
 from app.api.forwarding import BATCH_JOB
+from app.api.held_bytes import claim
 from app.api.info import ServerInfo
 from app.api.limits import FORM_LIMIT_BYTES
 from app.api.openapi import refusals, request_body
 from app.api.parameters import MAX_NUMBER, WholeNumber
-from app.api.requests import claim, read_json_object, while_connected
+from app.api.requests import read_json_object, while_connected
 from app.api.routes import Operation
 from app.api.schema import livy as schema
 from app.model.graphdoc import GraphErrors

@@ -74,7 +74,7 @@ class _Form:
 
 class _InMemory(MultiPartParser):
     """Starlette's, which would put files into the directory for temporary files; that may be full, and what there is
-    room for in memory is counted (`app.api.requests`)."""
+    room for in memory is counted (`app.api.held_bytes`)."""
 
     spool_max_size = FORM_LIMIT_BYTES
 

@@ -27,7 +27,8 @@ from app.cluster.kubernetes.namespace import (
     reopened,
     settle,
 )
-from app.cluster.kubernetes.pod_spec import PodSettings, Probe
+from app.cluster.kubernetes.pod_spec import PodSettings
+from app.cluster.kubernetes.probe import Probe
 from app.cluster.periodic import Periodic
 from app.cluster.ports import ExecutorLog, ExecutorLogElsewhere, Offer
 from app.cluster.reachability import Reachability

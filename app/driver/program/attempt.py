@@ -27,7 +27,8 @@ from app.driver.repartition import RepartitionFailed
 from app.driver.valves.shape import read_query
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
-from app.model.protocol import Orders, PlannedVertex
+from app.model.planned import PlannedVertex
+from app.model.protocol import Orders
 from app.model.state_partitions import partitions_of_queries
 
 

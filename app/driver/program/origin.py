@@ -41,7 +41,7 @@ from app.driver.plan_check import java_output_mode
 from app.driver.scala import java_array
 from app.driver.valves.spark import analysed, streaming_class
 from app.model.jobgraph import Role
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 
 SINK_NOTE = "slotwise-sink"
 """In the checkpoint of a query: the name of its sink. The directory itself is named by an id."""

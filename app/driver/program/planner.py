@@ -29,7 +29,7 @@ from app.driver.repartition import why_impossible
 from app.driver.valves.shape import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
-from app.model.protocol import Planned, PlannedVertex
+from app.model.planned import Planned, PlannedVertex
 from app.model.sink_formats import FILE_SINKS
 from app.model.state_partitions import PROVIDER_SETTING, ROCKSDB
 

@@ -26,7 +26,8 @@ from app.driver.session import add_files, set_all
 from app.durablefiles import write_whole
 from app.model.ids import vertex_id
 from app.model.jobgraph import ProgramSpec
-from app.model.protocol import Planned, PlanningSpec
+from app.model.planned import Planned
+from app.model.protocol import PlanningSpec
 
 log = logging.getLogger(__name__)
 

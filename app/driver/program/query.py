@@ -31,7 +31,7 @@ from app.driver.valves.shape import options_of_sources
 from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_frame
 from app.model.analysis import Query
 from app.model.ownsettings import SHUFFLE_PARTITIONS
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 
 _setting = threading.Lock()
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from app.driver.failures import DriverError
 from app.driver.valves.shape import VERTEX, Node, Part, read_tree, vertices_below, walk
 from app.driver.valves.spark import analysed, frame_in, new_valve, with_children
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 
 _OTHER_ROWS: Final = frozenset({"FlatMapGroupsInPandasWithState"})
 """Operators whose rows Spark cannot shuffle as they are (a ClassCastException)."""

@@ -18,7 +18,7 @@ from app.driver.valves.spark import WriterFacts, analysed, kind_of, lower_option
 from app.model.graphdoc_fields import MAX_NAME_LENGTH
 from app.model.ids import is_id
 from app.model.jobgraph import Role
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 
 STATE: Final[Mapping[str, str]] = {
     "Aggregate": "aggregate",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from app.model.analysis import in_order, reached
+from app.model.graphwalk import in_order, reached
 from app.model.jobgraph import Exchange, JobGraph
 
 

@@ -25,9 +25,11 @@ from app import filelocks
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError, DriverRef
 from app.durablefiles import read_regular, remove_tree, write_whole
 from app.model.environment import Looked, Runtime
+from app.model.fromjson import from_json
 from app.model.graphdoc_program import ProgramDocument
 from app.model.javaoptions import jvm_options
-from app.model.protocol import Planned, PlanningSpec, from_json
+from app.model.planned import Planned
+from app.model.protocol import PlanningSpec
 from app.model.secret_texts import secrets_of_program, without_secrets
 from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
 from app.worker.job.files import untouched_s, write_artifacts

@@ -19,7 +19,8 @@ from app.durablefiles import is_within
 from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
 from app.model.jobgraph import JobGraph, JobType, PlannedSpec
-from app.model.needs import lacking, local_paths, refusal_of, with_what_is_possible
+from app.model.localpaths import local_paths, refusal_of
+from app.model.needs import lacking, with_what_is_possible
 from app.model.options import JobOptions
 from app.model.ownsettings import refused_on_cluster
 from app.model.requirements import Requirements

@@ -11,9 +11,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from app.model.batch import Result
+from app.model.fromjson import from_json
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
-from app.model.protocol import from_json
 from app.scheduler.adaptive.events import AttemptFailed, AttemptRunning, RegionFinished
 from app.scheduler.batch.orders import region_orders
 from app.worker.job.orders import orders_for

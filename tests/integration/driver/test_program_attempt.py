@@ -13,7 +13,7 @@ import pytest
 from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.protocol import Planned, PlannedVertex
+from app.model.planned import Planned, PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import Role
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.test_program_attempt import conf, job
 from tests.outputs import rows_of

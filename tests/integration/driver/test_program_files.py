@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.model.jobgraph import Role
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench
 from tests.integration.driver.test_program_attempt import job, the_end
 

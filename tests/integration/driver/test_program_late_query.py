@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.model.jobgraph import Role
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.test_program_attempt import COUNTS, SOURCE, STORED, WINDOWS, conf, job, the_end
 

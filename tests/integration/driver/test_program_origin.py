@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from app.model.fromjson import from_json
 from app.model.graphdoc import to_document
 from app.model.graphdoc_program import graph_of, parse_program
-from app.model.protocol import Planned, from_json
+from app.model.planned import Planned
 from tests.integration.driver.harness import Bench, bench
 from tests.integration.driver.test_program_attempt import (
     KEYS,

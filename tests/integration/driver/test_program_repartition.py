@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.driver.checkpoints import standing
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.test_program_attempt import (
     COUNTS,

@@ -21,7 +21,8 @@ from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
 from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc_program import graph_of, parse_program
-from app.model.protocol import Planned, PlannedVertex, VertexBatch
+from app.model.planned import Planned, PlannedVertex
+from app.model.protocol import VertexBatch
 
 STATE_PARTITIONS = 4
 DEADLINE_S = 60.0

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.autoscaler.loop import NotScalable, by_average, declared, look, queries_of
+from app.autoscaler.loop import declared
+from app.autoscaler.reading import NotScalable, by_average, look, queries_of
 from app.model.requirements import Bounds
 from app.model.scaling_policy import FloorCeiling
 from tests.unit.autoscaler.model_job import START_MS, VERTEX, ModelJob

@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 from app.model.batch import RegionOrder, Result
-from app.model.protocol import from_json
+from app.model.fromjson import from_json
 from tests.unit.batch.driving import MB, BatchJob, chain
 
 

@@ -16,7 +16,7 @@ from app.driver.failures import DriverError
 from app.driver.locks import BeingWritten
 from app.driver.program.origin import SINK_NOTE, Origin, adopt
 from app.model.jobgraph import Role
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 from tests.unit.driver.test_checkpoints import committed
 
 SOURCE = PlannedVertex("words", Role.SOURCE, "kafka")

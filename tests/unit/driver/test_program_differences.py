@@ -10,7 +10,7 @@ from app.driver.program.query import differences
 from app.model.analysis import queries
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.protocol import Planned, PlannedVertex
+from app.model.planned import Planned, PlannedVertex
 
 SOURCE = PlannedVertex("words", Role.SOURCE, "kafka")
 COUNTS = PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("words",), stateful=True, state_partitions=8)

@@ -8,7 +8,7 @@ import pytest
 
 from app.driver.program.origin import _differences, _in_order_of_spark, read_schemas
 from app.model.jobgraph import Role
-from app.model.protocol import PlannedVertex
+from app.model.planned import PlannedVertex
 
 
 def struct(**fields: str) -> str:

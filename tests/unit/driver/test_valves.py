@@ -16,7 +16,8 @@ from app.model.analysis import queries
 from app.model.graphdoc_fields import name_fault
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.protocol import Planned, PlannedVertex, VertexBatch
+from app.model.planned import Planned, PlannedVertex
+from app.model.protocol import VertexBatch
 
 
 @pytest.mark.parametrize(

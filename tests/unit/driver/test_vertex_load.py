@@ -15,7 +15,8 @@ from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.protocol import Planned, PlannedVertex, VertexBatch
+from app.model.planned import Planned, PlannedVertex
+from app.model.protocol import VertexBatch
 
 Plan = tuple[Any, ...]
 """A kind, its rows or figures or the id of a valve's RDD, and its inputs."""

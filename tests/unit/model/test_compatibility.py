@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from app.model.compatibility import incompatibilities
+from app.model.fromjson import from_json
 from app.model.graphdoc import parse_document
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import JobGraph, Role
-from app.model.protocol import Planned, PlannedVertex, from_json
+from app.model.planned import Planned, PlannedVertex
 
 PROGRAM = parse_program({"name": "words", "script": "job.py"})
 VERTICES = (

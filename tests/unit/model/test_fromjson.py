@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from app.model.batch import Output, RegionOrder, Skew
+from app.model.fromjson import from_json
 from app.model.jobgraph import Partitioner, Role
-from app.model.protocol import Orders, Planned, PlannedVertex, from_json
+from app.model.planned import Planned, PlannedVertex
+from app.model.protocol import Orders
 
 ORDERS = Orders(
     3,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.model.analysis import queries
+from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document, to_document
 from app.model.graphdoc_program import (
     ProgramDocument,
@@ -19,10 +20,10 @@ from app.model.graphdoc_program import (
     parse_submitted,
 )
 from app.model.jobgraph import InPlace, JobGraph, JobType, Partitioner, PlannedSpec, ProgramSpec, Role
+from app.model.localpaths import local_paths
 from app.model.masking import masked_arguments
-from app.model.needs import local_paths
 from app.model.options import JobOptions
-from app.model.protocol import Planned, PlannedVertex, from_json
+from app.model.planned import Planned, PlannedVertex
 from app.model.secret_texts import secrets_of
 from app.model.state_partitions import numbers_of, partitions_of_queries, why_fixed, with_partitions
 

@@ -14,7 +14,7 @@ import pytest
 
 from app.cluster.ports import DriverRef
 from app.model.graphdoc_program import parse_program
-from app.model.protocol import Planned
+from app.model.planned import Planned
 from app.worker.job.places import JobPlaces
 from app.worker.requests.planning import Planner
 from app.worker.views import Unavailable
