@@ -24,7 +24,6 @@ from app.api.openapi import openapi_document
 from app.api.record_cache import AnswerCache, Rendered
 from app.api.routers import ROUTERS
 from app.api.routes import Routes
-from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.views import ControlPlaneError
@@ -82,7 +81,6 @@ def create_app(
     app = SlotwiseApi(info.version, with_tokens=tokens is not None)
     app.state.control_plane = control_plane
     app.state.info = info
-    app.state.clock = SystemClock()
     app.state.records = Rendered(_MAX_RECORDS)
     app.state.answers = AnswerCache()
     app.state.streams = streams = Streams(streams_max)

@@ -34,7 +34,7 @@ def _of(read: Callable[[Request], Any]) -> Any:
 
 Plane = Annotated[ControlPlane, _of(lambda request: request.app.state.control_plane)]
 Info = Annotated[ServerInfo, _of(lambda request: request.app.state.info)]
-Now = Annotated[int, _of(lambda request: request.app.state.clock.now_ms())]
+Now = Annotated[int, _of(lambda request: request.app.state.control_plane.clock.now_ms())]
 """Epoch milliseconds."""
 Principal = Annotated[str, _of(lambda request: request.scope[PRINCIPAL])]
 """The authenticated name."""

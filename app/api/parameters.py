@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from app.model.ids import InvalidId, normalize_id
-from app.model.option_values import parse_duration_ms
+from app.model.option_values import InvalidValue, parse_duration_ms
 from app.model.requirements import OnTimeout
 
 MAX_REASON_LENGTH = 1000
@@ -114,14 +113,23 @@ def _idempotency_key(value: str) -> str:
 def _deadline(value: str) -> tuple[int | None, int]:
     """(instant, wait) in milliseconds: an instant, or else how long."""
     text = _text(value)
-    # At the ends of the calendar there are times that are no instant in UTC.
-    with contextlib.suppress(ValueError, OverflowError):
-        if not _DAY.match(text):
-            if (wait_ms := parse_duration_ms(text)) >= 1:
-                return None, wait_ms
-        elif (at := datetime.fromisoformat(text)).tzinfo is not None:
-            return int(at.astimezone(UTC).timestamp() * 1000), 0
-    raise expected(_DEADLINE_FORMS)
+    if _DAY.match(text):
+        try:
+            at = datetime.fromisoformat(text)
+            # At the ends of the calendar there is no such instant in UTC.
+            at_ms = None if at.tzinfo is None else int(at.astimezone(UTC).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            at_ms = None
+        if at_ms is None:
+            raise expected(_DEADLINE_FORMS)
+        return at_ms, 0
+    try:
+        wait_ms = parse_duration_ms(text)
+    except InvalidValue:
+        raise expected(_DEADLINE_FORMS) from None
+    if wait_ms < 1:
+        raise expected(_DEADLINE_FORMS)
+    return None, wait_ms
 
 
 def names(text: str) -> list[str] | None:

@@ -1,5 +1,5 @@
-"""The loop: read a job, decide, declare. Lower bounds do not change, and bounds of
-other clients are never overwritten.
+"""The loop: read, decide, declare. Lower bounds do not change, and bounds of other clients are never
+overwritten.
 """
 
 from __future__ import annotations

@@ -278,6 +278,7 @@ class SlotPool:
         return changed
 
     def _holder(self, job_id: str) -> _Holder:
+        # With `setdefault` each call would make a holder, also for a job that has one.
         holder = self._holders.get(job_id)
         if holder is None:
             holder = self._holders[job_id] = _Holder()

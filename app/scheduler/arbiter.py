@@ -231,6 +231,7 @@ def _dealt(
     """``counts`` with ``left`` more slots dealt to ``claims`` by rule 2, to each up to its ``most``."""
     dealt = dict(counts)
     if left <= 0:
+        # Nearly always, while nothing changes: a heap of all jobs would be made for nothing.
         return dealt
     heap = [
         _turn(claim, order, dealt[claim.job_id])
@@ -270,6 +271,7 @@ def _take(wanted: int, claims: Sequence[Claim], kept: Mapping[str, int], allowed
     """Take at most ``wanted`` slots from jobs that have more than is ``kept``, and never so many that one has less:
     first from who has most for its weight. How many were taken."""
     if wanted <= 0:
+        # Nearly always, while no job waits: a heap of all jobs would be made for nothing.
         return 0
     heap = [
         (-allowed[claim.job_id] / claim.weight, claim.priority, -order)

@@ -108,7 +108,7 @@ class ControlPlane:
         store.tell_commit.append(tracing.committed)
         self._store = store
         self._host, self._places = host, places
-        self._clock = clock
+        self.clock = clock
         self._new_id = new_id
         self._offer, self._slot_holding_ms = offer, slot_holding_ms
         pool = pool_of({places.task_manager: places.slots}, offer, holding_ms=slot_holding_ms)
@@ -217,7 +217,7 @@ class ControlPlane:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
         job = self._keeper.jobs.get(job_id)
         ahead_ms = 0 if job is None else job.clock.ahead_ms
-        now_ms = self._clock.now_ms() + ahead_ms
+        now_ms = self.clock.now_ms() + ahead_ms
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
         return await self._put(job_id, update, decide)
 
@@ -348,7 +348,7 @@ class ControlPlane:
         view = self.job(job_id)
         return explanation(
             view,
-            now_ms=self._clock.now_ms() + view.ahead_ms,
+            now_ms=self.clock.now_ms() + view.ahead_ms,
             supply=self._supply(),
             allotment=self._keeper.broker.allotment(job_id),
             granted=len(self._keeper.broker.granted(job_id).slots),
@@ -463,7 +463,7 @@ class ControlPlane:
 
     def _now_of(self, job_id: str) -> int:
         """By the time of the job."""
-        return self._clock.now_ms() + self.job(job_id).ahead_ms
+        return self.clock.now_ms() + self.job(job_id).ahead_ms
 
     def _running(self, job_id: str, refusal: str) -> Job:
         job = self._keeper.jobs.get(job_id)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from app.api import pieces
 from app.api.errors import ApiError
-from app.api.routers import drivers
 from app.api.routers.drivers import REPORTS_PER_CALL, _reports
 from app.driver.client import _body_of
 from app.model.batch import Result
@@ -105,7 +105,7 @@ def test_what_is_no_list_of_reports_is_refused(text: bytes, sentence: str) -> No
 def test_a_number_at_the_edge_of_what_is_decoded_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     text = b'{"number": 1234567, "reports": []}'
     for size in range(2, len(text)):
-        monkeypatch.setattr(drivers, "_WINDOW_CHARS", size)
+        monkeypatch.setattr(pieces, "_WINDOW_CHARS", size)
         assert _reports(text) == []
 
 

@@ -13,6 +13,7 @@ from app.api.schema import runs
 from app.api.schema.base import made_of
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
+from app.model.options import RestartStrategyOptions
 from app.model.status import JobStatus
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import Failure, JobState, Stop
@@ -28,16 +29,6 @@ _APPLICATION_STATUS: dict[JobStatus, Literal["SUCCEEDED", "CANCELED", "FAILED"]]
     JobStatus.CANCELED: "CANCELED",
     JobStatus.FAILED: "FAILED",
 }
-
-_RESTART_STRATEGIES: Final = {
-    "none": "Restart deactivated.",
-    "fixed-delay": "Restart with fixed delay ({0.fixed_delay_ms} ms). #{0.fixed_attempts} restart attempts.",
-    "failure-rate": "Restart with failure rate: at most {0.max_failures_per_interval} failures in "
-    "{0.failure_rate_interval_ms} ms, delay {0.failure_rate_delay_ms} ms.",
-    "exponential-delay": "Restart with exponential delay: {0.initial_backoff_ms} ms to {0.max_backoff_ms} ms, "
-    "multiplier {0.backoff_multiplier}, jitter {0.jitter_factor}.",
-}
-"""By the type of the strategy."""
 _READ_AND_WRITTEN: Final = {
     "read_bytes": "bytes_in",
     "write_bytes": "bytes_out",
@@ -46,7 +37,19 @@ _READ_AND_WRITTEN: Final = {
 }
 
 # Before anything is known: present for Flink's clients, marked incomplete.
-NOT_MEASURED = schema.IoMetrics.model_validate(dict.fromkeys(schema.IoMetrics.model_fields, 0))
+NOT_MEASURED = schema.IoMetrics(
+    read_bytes=0,
+    read_bytes_complete=False,
+    write_bytes=0,
+    write_bytes_complete=False,
+    read_records=0,
+    read_records_complete=False,
+    write_records=0,
+    write_records_complete=False,
+    accumulated_backpressured_time=0,
+    accumulated_idle_time=0,
+    accumulated_busy_time=0.0,
+)
 
 
 def newest_first(
@@ -228,13 +231,12 @@ def _plan_node(execution: VertexExecution) -> schema.PlanNode:
 
 def job_config(view: JobView) -> schema.JobConfig:
     state = view.state
-    strategy = state.options.restart_strategy
     parallelisms = [execution.parallelism for execution in vertex_executions(view)]
     return schema.JobConfig(
         jid=state.job_id,
         name=state.graph.name,
         execution_config=schema.ExecutionConfig(
-            restart_strategy=_RESTART_STRATEGIES[strategy.type].format(strategy),
+            restart_strategy=_restart_strategy(state.options.restart_strategy),
             job_parallelism=max(parallelisms, default=0),
             object_reuse_mode=False,
             user_config=user_config(state.graph),
@@ -245,6 +247,25 @@ def job_config(view: JobView) -> schema.JobConfig:
 def user_config(graph: JobGraph) -> dict[str, str]:
     """The graph's ``config`` as far as it may be shown."""
     return {name: masked(name, value) for name, value in graph.config}
+
+
+def _restart_strategy(strategy: RestartStrategyOptions) -> str:
+    if strategy.type == "none":
+        return "Restart deactivated."
+    if strategy.type == "fixed-delay":
+        return (
+            f"Restart with fixed delay ({strategy.fixed_delay_ms} ms). #{strategy.fixed_attempts} restart"
+            " attempts."
+        )
+    if strategy.type == "failure-rate":
+        return (
+            f"Restart with failure rate: at most {strategy.max_failures_per_interval} failures in "
+            f"{strategy.failure_rate_interval_ms} ms, delay {strategy.failure_rate_delay_ms} ms."
+        )
+    return (
+        f"Restart with exponential delay: {strategy.initial_backoff_ms} ms to {strategy.max_backoff_ms} ms, "
+        f"multiplier {strategy.backoff_multiplier}, jitter {strategy.jitter_factor}."
+    )
 
 
 def execution_result(view: JobView) -> schema.ExecutionResult:
