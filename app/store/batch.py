@@ -16,9 +16,9 @@ from sqlalchemy.engine import Connection
 
 from app.model.rescale import RescaleRecord
 from app.store import codec, statements
+from app.store.codec import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES
 from app.store.errors import ConstraintViolated, JobExists, LeaseLost, StateConflict, StoreError
 from app.store.events import event_row, insert_events
-from app.store.rows import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES
 from app.store.statements import Row, sql
 from app.store.writes import (
     FIRST_EPOCH,

@@ -1,30 +1,45 @@
-"""Values of the model and the core as JSON texts, and back.
+"""Values of the model and the core as JSON texts and as rows of tables, and back.
 
 A stored state lacks the graph and the options, which are stored once, at the submission; of the graph only the max
 parallelism of stateful vertices can change, and that is in the state. It lacks
 `Timeline.closed` too, which only lives within a step. Everything else round-trips exactly.
 
-The types below are made from the dataclasses themselves, so that a new field cannot be forgotten here. A field added
-later needs a default, else states written by an older version cannot be loaded.
+The type of stored states is made from the dataclass itself, so that a new field cannot be forgotten here. A field added
+later needs a default, else states written by an older version cannot be loaded. Rows go by the names of the columns: a
+new fact needs only a field and a column of this name, and a converter if the database cannot hold the value directly.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated, Any, Generic, TypeVar, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Annotated, Any, Final, Generic, TypeVar, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
+from sqlalchemy import Row, Table
 
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
-from app.model.requirements import Bounds
-from app.model.rescale import SlotGroupRescale, StateSpan, VertexRescale
-from app.model.scaling_policy import FloorCeiling
+from app.model.plan import Rung
+from app.model.requirements import Bounds, Requirements
+from app.model.rescale import (
+    RescaleRecord,
+    SlotGroupRescale,
+    StateSpan,
+    TerminalState,
+    TerminatedReason,
+    TriggerCause,
+    VertexRescale,
+)
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.state_partitions import Numbers, with_partitions
 from app.scheduler.adaptive.state import JobState, Phase
+from app.store import statements, tables
 from app.store.errors import StoreError
+from app.store.writes import Attempt
 
 T = TypeVar("T")
 
@@ -92,11 +107,10 @@ def _load(adapter: TypeAdapter[T], text: str, what: str) -> T:
 
 
 class Json(Generic[T]):
-    """How values of a type are stored; ``what`` names one of them."""
+    """How values of a type are stored: to a text, and back. ``what`` names one of them."""
 
     def __init__(self, kind: type[T], what: str) -> None:
-        self._adapter = TypeAdapter(kind)
-        self._what = what
+        self._adapter, self._what = TypeAdapter(kind), what
 
     def dump(self, value: T) -> str:
         return _dump(self._adapter, value)
@@ -105,15 +119,10 @@ class Json(Generic[T]):
         return _load(self._adapter, text, self._what)
 
 
-VERTICES = Json(tuple[VertexRescale, ...], "list of rescaled vertices")
-GROUPS = Json(tuple[SlotGroupRescale, ...], "list of rescaled slot sharing groups")
 SPANS = Json(tuple[StateSpan, ...], "list of scheduler states")
 BOUNDS = Json(tuple[tuple[str, Bounds], ...], "set of bounds")
-PARALLELISM = Json(tuple[tuple[str, int], ...], "set of parallelisms")
 NUMBERS = Json(Numbers, "set of state partitions")
 OPTIONS = Json(JobOptions, "set of job options")
-LIMITS = Json(FloorCeiling, "floor and ceiling")
-LIMITS_OF_VERTICES = Json(tuple[tuple[str, FloorCeiling], ...], "set of floors and ceilings")
 
 
 def dump_state(state: JobState) -> str:
@@ -139,3 +148,112 @@ def plain_text(text: str | None) -> str | None:
     if text is None or (text.isascii() and "\x00" not in text):
         return text
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""To what the database holds, and back; None stays None."""
+
+
+_PROSE: Final[Converter] = (plain_text, str)
+
+
+def _text(of: Json[Any]) -> Converter:
+    return of.dump, of.load
+
+
+class Rows(Generic[T]):
+    """A dataclass whose fields are columns of ``table``, between `job_id`, the first, and those ``beside``, the last.
+    Other columns between these are properties of it, which are written for queries and not read back."""
+
+    def __init__(
+        self, table: Table, kind: type[T], converters: Mapping[str, Converter], beside: tuple[str, ...] = ()
+    ) -> None:
+        fields = tuple(one.name for one in dataclasses.fields(kind))  # type: ignore[arg-type]
+        names = table.columns.keys()
+        columns = names[1 : len(names) - len(beside)]
+        if names != ["job_id", *columns, *beside]:
+            raise TypeError(
+                f"{table.name} should have job_id first, and last {', '.join(beside) or 'a field'}"
+            )
+        if missing := {*fields, *converters}.difference(columns):
+            raise TypeError(f"{table.name} has no columns {', '.join(sorted(missing))}")
+        self._kind = kind
+        self._columns_of = attrgetter(*columns)
+        self._fields, self._fields_of = fields, attrgetter(*fields)
+        self._write = [(1 + columns.index(name), write) for name, (write, _) in converters.items()]
+        self._read = [(name, read) for name, (_, read) in converters.items() if name in fields]
+
+    def row(self, job_id: str, value: T, *beside: Any) -> statements.Row:
+        """The values in the order of the columns."""
+        row = [job_id, *self._columns_of(value), *beside]
+        _convert(row, self._write)
+        return tuple(row)
+
+    def value(self, row: Row[Any]) -> T:
+        """A field whose column is NULL has its default.
+
+        Raises:
+            CodecError: another version wrote what this one cannot read.
+        """
+        fields = dict(zip(self._fields, self._fields_of(row), strict=True))
+        _convert(fields, self._read)
+        return self._kind(**{name: value for name, value in fields.items() if value is not None})
+
+
+def _convert(values: Any, converters: Iterable[tuple[Any, Callable[[Any], Any]]]) -> None:
+    """``values``: a list, or a mapping, of whose places ``converters`` tell."""
+    for place, convert in converters:
+        if (value := values[place]) is not None:
+            values[place] = convert(value)
+
+
+RESCALES: Final = Rows(
+    tables.rescales,
+    RescaleRecord,
+    {
+        "cause": (str, TriggerCause),
+        "reason": (str, TerminatedReason),
+        "terminal_state": (str, TerminalState),
+        "rung": (str, Rung),
+        "message": _PROSE,
+        "requested_by": _PROSE,
+        "request_reason": _PROSE,
+        "vertices": _text(Json(tuple[VertexRescale, ...], "list of rescaled vertices")),
+        "groups": _text(Json(tuple[SlotGroupRescale, ...], "list of rescaled slot sharing groups")),
+        "spans": _text(SPANS),
+    },
+)
+REQUIREMENTS: Final = Rows(
+    tables.requirements,
+    Requirements,
+    {
+        "bounds": _text(BOUNDS),
+        "state_partitions": (lambda numbers: NUMBERS.dump(numbers) if numbers else None, NUMBERS.load),
+        "requested_by": _PROSE,
+        "reason": _PROSE,
+    },
+    beside=("created_ms",),
+)
+SCALING_POLICIES: Final = Rows(
+    tables.scaling_policies,
+    ScalingPolicy,
+    {
+        "all_vertices": _text(Json(FloorCeiling, "floor and ceiling")),
+        "vertices": _text(Json(tuple[tuple[str, FloorCeiling], ...], "set of floors and ceilings")),
+        "requested_by": _PROSE,
+        "reason": _PROSE,
+    },
+)
+ATTEMPTS: Final = Rows(
+    tables.attempts,
+    Attempt,
+    {
+        "state": (str, tables.AttemptState),
+        "parallelism": _text(Json(tuple[tuple[str, int], ...], "set of parallelisms")),
+        "host": _PROSE,
+        "spark_version": _PROSE,
+        "ui_url": _PROSE,
+        "ending": (str, tables.AttemptEnding),
+        "ended_why": _PROSE,
+    },
+)

@@ -63,10 +63,7 @@ class OpenFiles:
         return None
 
     def check(self) -> None:
-        """
-        Raises:
-            StoreUnavailable: a file was removed or replaced.
-        """
+        """Raises StoreUnavailable: a file was removed or replaced."""
         file = self.missing
         if file is None:
             self._is_saved = False

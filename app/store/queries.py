@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, and_, func, select, tuple_
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy.engine import Connection
 
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
@@ -20,9 +20,9 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
-from app.store import codec, tables
+from app.store import codec
+from app.store.codec import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES
 from app.store.leases import Lease
-from app.store.rows import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES, Rows
 from app.store.tables import (
     artifacts,
     attempts,
@@ -32,12 +32,11 @@ from app.store.tables import (
     jobs,
     leases,
     livy_batches,
-    rescale_totals,
+    requirements,
     rescales,
+    scaling_policies,
 )
 from app.store.writes import Attempt
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,39 +100,6 @@ class StoredJob:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """The answer that was given to a request with an Idempotency-Key."""
-
-    request_hash: str
-    version: int
-    changed: bool
-    created_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DurationTotals:
-    """Durations of the rescales of a job that ended in one terminal state, those removed by retention included."""
-
-    records: int
-    min_ms: int
-    max_ms: int
-    sum_ms: int
-
-    @property
-    def average_ms(self) -> float:
-        return self.sum_ms / self.records
-
-
-@dataclass(frozen=True, slots=True)
-class RescaleSummary:
-    """``totals`` are of all time; ``durations_ms`` (oldest first) of the records that are retained."""
-
-    totals: dict[TerminalState, DurationTotals]
-    durations_ms: dict[TerminalState, tuple[int, ...]]
-    in_progress: int
-
-
-@dataclass(frozen=True, slots=True)
 class RescalePage:
     """What a page of the history asks for. ``after``: only records numbered below it. ``limit`` None: all."""
 
@@ -171,22 +137,13 @@ def _not_whole(table: str, **columns: Any) -> str:
     return f"A row in {table} has no whole number in {', '.join(wrong)}." if wrong else ""
 
 
-def list_jobs(
-    connection: Connection,
-    *,
-    limit: int | None = None,
-    after: tuple[int, str] | None = None,
-    ended: bool | None = None,
-) -> list[JobSummary]:
-    """Newest first. ``after``: submission time and id of the last job of the page before. ``ended``: only jobs that
-    have (not) ended."""
+def list_jobs(connection: Connection, *, ended: bool | None = None) -> list[JobSummary]:
+    """Newest first. ``ended``: only jobs that have (not) ended."""
     query = select(*_SUMMARY).join(job_states, job_states.c.job_id == jobs.c.job_id)
-    if after is not None:
-        query = query.where(tuple_(jobs.c.submitted_ms, jobs.c.job_id) < tuple_(*after))
     if ended is not None:
         query = query.where(job_states.c.ended_ms.is_not(None) if ended else job_states.c.ended_ms.is_(None))
-    query = query.order_by(jobs.c.submitted_ms.desc(), jobs.c.job_id.desc()).limit(limit)
-    return [_summary(row) for row in connection.execute(query)]
+    newest_first = query.order_by(jobs.c.submitted_ms.desc(), jobs.c.job_id.desc())
+    return [_summary(row) for row in connection.execute(newest_first)]
 
 
 def job_ids(connection: Connection) -> set[str]:
@@ -213,7 +170,10 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
     for row in connection.execute(query.where(attempts.c.job_id.in_(ids), last)):
         (live if row.state == "LIVE" else ended)[row.job_id] = ATTEMPTS.value(row)
     held = {
-        row.job_id: _lease(row) for row in connection.execute(select(leases).where(leases.c.job_id.in_(ids)))
+        row.job_id: Lease(row.job_id, row.owner, row.epoch, row.expires_ms)
+        for row in connection.execute(
+            select(leases).where(leases.c.job_id.in_(ids), leases.c.owner.is_not(None))
+        )
     }
     kept: dict[str, dict[int, tuple[str, str]]] = {}
     for row in connection.execute(select(job_versions).where(job_versions.c.job_id.in_(ids))):
@@ -242,51 +202,37 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
     ]
 
 
-def _lease(row: Row[Any]) -> Lease | None:
-    return None if row.owner is None else Lease(row.job_id, row.owner, row.epoch, row.expires_ms)
-
-
 def load_attempts(connection: Connection, job_id: str) -> list[Attempt]:
     """All attempts of a job, oldest first."""
     query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
     return [ATTEMPTS.value(row) for row in connection.execute(query)]
 
 
-def load_requirements(connection: Connection, job_id: str, limit: int | None = None) -> list[Requirements]:
+def load_requirements(connection: Connection, job_id: str) -> list[Requirements]:
     """The versions of a job's requirements, newest first."""
-    return _versions(connection, tables.requirements, REQUIREMENTS, job_id, limit)
+    query = select(requirements).where(requirements.c.job_id == job_id)
+    return [
+        REQUIREMENTS.value(row) for row in connection.execute(query.order_by(requirements.c.version.desc()))
+    ]
 
 
 def load_scaling_policies(
     connection: Connection, job_id: str, limit: int | None = None, after: int | None = None
 ) -> list[ScalingPolicy]:
     """What was set as the scaling policy of a job, newest first; ``after``: only versions below it."""
-    return _versions(connection, tables.scaling_policies, SCALING_POLICIES, job_id, limit, after)
-
-
-def _versions(
-    connection: Connection,
-    table: Table,
-    rows: Rows[T],
-    job_id: str,
-    limit: int | None,
-    after: int | None = None,
-) -> list[T]:
-    query = select(table).where(table.c.job_id == job_id)
+    query = select(scaling_policies).where(scaling_policies.c.job_id == job_id)
     if after is not None:
-        query = query.where(table.c.version < after)
-    return [
-        rows.value(row) for row in connection.execute(query.order_by(table.c.version.desc()).limit(limit))
-    ]
+        query = query.where(scaling_policies.c.version < after)
+    newest_first = query.order_by(scaling_policies.c.version.desc()).limit(limit)
+    return [SCALING_POLICIES.value(row) for row in connection.execute(newest_first)]
 
 
-def load_answer(connection: Connection, job_id: str, key: str) -> StoredAnswer | None:
-    """The answer that was given to the request with this Idempotency-Key; None if there was none."""
+def load_answer(connection: Connection, job_id: str, key: str) -> tuple[str, int, bool] | None:
+    """The hash of the request with this Idempotency-Key, and its answer: the version, and whether that was new. None if
+    there was none."""
     query = select(idempotency).where(idempotency.c.job_id == job_id, idempotency.c.key == key)
     row = connection.execute(query).first()
-    if row is None:
-        return None
-    return StoredAnswer(row.request_hash, row.version, bool(row.changed), row.created_ms)
+    return None if row is None else (row.request_hash, row.version, bool(row.changed))
 
 
 def load_artifacts(connection: Connection, job_id: str, version: int = 1) -> dict[str, bytes]:
@@ -324,13 +270,8 @@ def load_rescale(connection: Connection, job_id: str, uuid: str) -> RescaleRecor
     return None if row is None else RESCALES.value(row)
 
 
-def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:
-    """How many rescales ended how and how long they took: ever, and among those that are retained."""
-    query = select(rescale_totals).where(rescale_totals.c.job_id == job_id)
-    totals = {
-        TerminalState(row.terminal_state): DurationTotals(row.records, row.min_ms, row.max_ms, row.sum_ms)
-        for row in connection.execute(query)
-    }
+def rescale_durations(connection: Connection, job_id: str) -> dict[TerminalState, list[int]]:
+    """How long the rescales took that are retained, in ms, oldest first, by how they ended."""
     ended = (
         select(rescales.c.terminal_state, rescales.c.end_ms - rescales.c.start_ms)
         .where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None))
@@ -339,12 +280,7 @@ def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:
     durations: dict[TerminalState, list[int]] = {}
     for terminal_state, duration_ms in connection.execute(ended):
         durations.setdefault(TerminalState(terminal_state), []).append(duration_ms)
-    still_open = select(func.count()).where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_(None))
-    return RescaleSummary(
-        totals,
-        {state: tuple(values) for state, values in durations.items()},
-        connection.execute(still_open).scalar_one(),
-    )
+    return durations
 
 
 # The numbers that Livy's clients use for jobs. A number is never used again, not even after its job was deleted,

@@ -12,6 +12,10 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, ScalarSelect, Table, and_, case, func, or_, select
 from sqlalchemy.engine import Connection
 
+from app.model.public_event import FORGOTTEN_JOB, PublicEventType
+from app.model.status import TERMINAL_STATUSES
+from app.store.errors import StateConflict
+from app.store.events import insert_of_cluster
 from app.store.statements import sql
 from app.store.tables import (
     AttemptState,
@@ -20,7 +24,9 @@ from app.store.tables import (
     attempts,
     events,
     idempotency,
+    job_states,
     job_versions,
+    jobs,
     requirements,
     rescales,
     scaling_policies,
@@ -28,10 +34,7 @@ from app.store.tables import (
 
 _JOBS_PER_QUERY = 500
 
-_VERSIONED = (
-    (requirements, requirements.c.created_ms),
-    (scaling_policies, scaling_policies.c.changed_ms),
-)
+_VERSIONED = ((requirements, requirements.c.created_ms), (scaling_policies, scaling_policies.c.changed_ms))
 """The tables that have a row for each version, and the column that says when it was made."""
 
 
@@ -51,23 +54,13 @@ def _newest(key: Column[Any], job_id: str) -> ScalarSelect[Any]:
 
 
 def prune(
-    connection: Connection,
-    job_id: str,
-    keep: int | None = None,
-    older_than_ms: int | None = None,
-    limit: int | None = None,
+    connection: Connection, job_id: str, keep: int, older_than_ms: int, limit: int | None = None
 ) -> int:
     """Remove ended rescale records beyond the newest ``keep`` numbers, and those that ended before ``older_than_ms``.
     Totals of all time stay. Returns the number removed, at most ``limit``."""
-    number, conditions = rescales.c.number, []
-    if keep is not None:
-        conditions.append(number <= _newest(number, job_id) - keep)
-    if older_than_ms is not None:
-        conditions.append(rescales.c.end_ms < older_than_ms)
-    if not conditions:
-        return 0
-    has_ended = rescales.c.terminal_state.is_not(None)
-    return _remove(connection, number, job_id, has_ended, or_(*conditions), limit=limit)
+    number = rescales.c.number
+    doomed = or_(number <= _newest(number, job_id) - keep, rescales.c.end_ms < older_than_ms)
+    return _remove(connection, number, job_id, rescales.c.terminal_state.is_not(None), doomed, limit=limit)
 
 
 def prune_idempotency_keys(
@@ -206,14 +199,27 @@ def _too_many(connection: Connection, job_ids: list[str], most: int) -> set[str]
     return found
 
 
-def remove_parts(connection: Connection, job_id: str) -> None:
-    """Remove what may be many rows of a job that is about to be removed. Of its events the newest stays until then: it
-    may be the newest of all, from whose number the next one is counted."""
+def forget(connection: Connection, job_id: str) -> bool:
+    """Delete a job that has ended, with everything that is stored of it; an event of the cluster says so. False: there
+    is no such job.
+
+    Raises:
+        StateConflict: it has not ended.
+    """
+    status = connection.execute(select(job_states.c.status).where(job_states.c.job_id == job_id)).scalar()
+    if status is None:
+        return False
+    if status not in TERMINAL_STATUSES:
+        raise StateConflict(f"Job {job_id} has not ended: it cannot be forgotten.")
+    # All that can be many goes first: from the number of an event on, the commits of all servers wait.
     for table in (artifacts, attempts, idempotency, job_versions, requirements, scaling_policies):
         connection.execute(table.delete().where(table.c.job_id == job_id))
     # An open record is not removed while its job exists.
     connection.execute(
         rescales.delete().where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None))
     )
+    # The newest of its events may be the newest of all, from whose number the next one is counted.
     newest = select(func.max(events.c.id)).where(events.c.job_id == job_id).scalar_subquery()
     connection.execute(events.delete().where(events.c.job_id == job_id, events.c.id < newest))
+    insert_of_cluster(connection, PublicEventType.JOB_FORGOTTEN, {FORGOTTEN_JOB: job_id})
+    return bool(connection.execute(jobs.delete().where(jobs.c.job_id == job_id)).rowcount)

@@ -313,10 +313,7 @@ def _named(row: _Row) -> frozenset[str] | None:
 
 
 def _grant_in(job_id: str, document: str) -> SlotGrant:
-    """
-    Raises:
-        ValueError: the slots cannot be read.
-    """
+    """Raises ValueError: the slots cannot be read."""
     try:
         return _grant.validate_json(document)
     except ValidationError as error:

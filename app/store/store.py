@@ -11,19 +11,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.model.public_event import FORGOTTEN_JOB, PublicEventType
-from app.model.status import TERMINAL_STATUSES
 from app.store import leases, queries, retention, schema, statements
 from app.store.engine import Database, create, parse_url, translate
-from app.store.errors import StateConflict, StoreError, StoreUnavailable
-from app.store.events import insert_of_cluster, load_events, prune_old_events
+from app.store.errors import StoreError, StoreUnavailable
+from app.store.events import load_events, prune_old_events
 from app.store.leases import Lease
 from app.store.queries import StoredJob
-from app.store.tables import job_states, jobs
 from app.store.writer import Writer
 from app.store.writes import AddEvents, UnitOfWork
 
@@ -41,22 +38,14 @@ PROBE_EVERY_S = 3.0
 _PROBE_WAIT_S = 1.0
 
 
-def _read(function: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], Async[T]]:
-    """A method of `Store`: ``function`` in a transaction that reads."""
+def _method(
+    function: Callable[Concatenate[Connection, P], T], *, writes: bool = False
+) -> Callable[Concatenate[Store, P], Async[T]]:
+    """A method of `Store`: ``function`` in a transaction that reads, or in one of the writer."""
 
     @functools.wraps(function)
     async def method(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.read(function, *args, **kwargs)
-
-    return method
-
-
-def _write(function: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], Async[T]]:
-    """A method of `Store`: ``function`` in a transaction of the writer."""
-
-    @functools.wraps(function)
-    async def method(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.write(function, *args, **kwargs)
+        return await (store.write if writes else store.read)(function, *args, **kwargs)
 
     return method
 
@@ -192,35 +181,13 @@ class Store:
         if any(isinstance(write, AddEvents) for write in unit.writes):
             self.tell_events()
 
-    async def forget(self, job_id: str) -> bool:
-        """Delete a job that has ended, with everything that is stored of it; an event of the cluster says so. False:
-        there is no such job.
-
-        Raises:
-            StateConflict: it has not ended.
-        """
-
-        def delete(connection: Connection) -> bool:
-            status = connection.execute(
-                select(job_states.c.status).where(job_states.c.job_id == job_id)
-            ).scalar()
-            if status is None:
-                return False
-            if status not in TERMINAL_STATUSES:
-                raise StateConflict(f"Job {job_id} has not ended: it cannot be forgotten.")
-            # All that can be many goes first: from the number of an event on, the commits of all servers wait.
-            retention.remove_parts(connection, job_id)
-            insert_of_cluster(connection, PublicEventType.JOB_FORGOTTEN, {FORGOTTEN_JOB: job_id})
-            return bool(connection.execute(jobs.delete().where(jobs.c.job_id == job_id)).rowcount)
-
-        return await self.write(delete)
-
-    prune = _write(retention.prune)
-    prune_idempotency_keys = _write(retention.prune_idempotency_keys)
-    prune_versions = _write(retention.prune_versions)
-    prune_attempts = _write(retention.prune_attempts)
-    prune_events = _write(prune_old_events)
-    advance_age_clock = _write(retention.advance_age_clock)
+    forget = _method(retention.forget, writes=True)
+    prune = _method(retention.prune, writes=True)
+    prune_idempotency_keys = _method(retention.prune_idempotency_keys, writes=True)
+    prune_versions = _method(retention.prune_versions, writes=True)
+    prune_attempts = _method(retention.prune_attempts, writes=True)
+    prune_events = _method(prune_old_events, writes=True)
+    advance_age_clock = _method(retention.advance_age_clock, writes=True)
 
     # Ownership
 
@@ -280,25 +247,25 @@ class Store:
         found = await self.load_jobs([job_id])
         return found[0] if found else None
 
-    job_ids = _read(queries.job_ids)
-    list_jobs = _read(queries.list_jobs)
-    attempts = _read(queries.load_attempts)
-    requirements = _read(queries.load_requirements)
-    scaling_policies = _read(queries.load_scaling_policies)
-    answer = _read(queries.load_answer)
-    artifacts = _read(queries.load_artifacts)
-    artifact_digests = _read(queries.load_artifact_digests)
-    rescales = _read(queries.load_rescales)
-    rescale = _read(queries.load_rescale)
-    rescale_summary = _read(queries.summarize_rescales)
-    events = _read(load_events)
-    livy_number = _read(queries.livy_number)
-    job_of_livy_number = _read(queries.job_of_livy_number)
-    livy_page = _read(queries.livy_page)
-    prunable = _read(retention.prunable)
-    oldest_idempotency_key_ms = _read(retention.oldest_idempotency_key_ms)
-    dead_attempts = _read(retention.dead_attempts)
-    age_clock = _read(retention.read_age_clock)
+    job_ids = _method(queries.job_ids)
+    list_jobs = _method(queries.list_jobs)
+    attempts = _method(queries.load_attempts)
+    requirements = _method(queries.load_requirements)
+    scaling_policies = _method(queries.load_scaling_policies)
+    answer = _method(queries.load_answer)
+    artifacts = _method(queries.load_artifacts)
+    artifact_digests = _method(queries.load_artifact_digests)
+    rescales = _method(queries.load_rescales)
+    rescale = _method(queries.load_rescale)
+    rescale_durations = _method(queries.rescale_durations)
+    events = _method(load_events)
+    livy_number = _method(queries.livy_number)
+    job_of_livy_number = _method(queries.job_of_livy_number)
+    livy_page = _method(queries.livy_page)
+    prunable = _method(retention.prunable)
+    oldest_idempotency_key_ms = _method(retention.oldest_idempotency_key_ms)
+    dead_attempts = _method(retention.dead_attempts)
+    age_clock = _method(retention.read_age_clock)
 
     async def ping(self) -> None:
         """Whether the database can be read: raises `StoreUnavailable` if not."""

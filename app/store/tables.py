@@ -65,14 +65,9 @@ def _one_of(column: str, values: Iterable[str]) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 
-def _job_id(*, primary_key: bool = True) -> Column[str]:
-    return Column(
-        "job_id",
-        Text,
-        ForeignKey("jobs.job_id", ondelete="CASCADE"),
-        primary_key=primary_key,
-        nullable=False,
-    )
+def _job_id() -> Column[str]:
+    foreign_key = ForeignKey("jobs.job_id", ondelete="CASCADE")
+    return Column("job_id", Text, foreign_key, primary_key=True, nullable=False)
 
 
 jobs = Table(

@@ -23,9 +23,8 @@ from app.store.queries import RescalePage
 from app.store.store import Store
 from app.worker.clock import Clock
 from app.worker.housekeeping.forgetting import Forgetter
-from app.worker.job.idempotency import first_answer, identity_of
 from app.worker.job.job import Job
-from app.worker.job.mailbox import RequestDecision
+from app.worker.job.mailbox import RequestDecision, first_answer, identity_of
 from app.worker.job.orders import await_orders
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
@@ -70,6 +69,7 @@ from app.worker.views import (
     Explanation,
     Fenced,
     JobView,
+    NotServed,
     RequirementsResult,
     RequirementsUpdate,
     StateConflict,
@@ -257,8 +257,8 @@ class ControlPlane:
         if identity is not None and (job is None or not job.worker.knows_answer(identity.key)):
             stored = await reading(self._store.answer(job_id, identity.key))
             if stored is not None:
-                answer = RequirementsResult(stored.version, stored.changed)
-                return first_answer(identity, (stored.request_hash, answer))
+                request_hash, version, changed = stored
+                return first_answer(identity, (request_hash, RequirementsResult(version, changed)))
         worker = self._running(job_id, update.refusal).worker
         result: RequirementsResult = await worker.ask(decide, identity)
         return result
@@ -381,7 +381,7 @@ class ControlPlane:
     async def rescale_durations(self, job_id: str) -> Mapping[TerminalState, Sequence[int]]:
         """Durations in ms of all retained terminal records, oldest first."""
         self.job(job_id)
-        return (await reading(self._store.rescale_summary(job_id))).durations_ms
+        return await reading(self._store.rescale_durations(job_id))
 
     # -- cluster
 
@@ -418,7 +418,7 @@ class ControlPlane:
             pid=registration.pid,
             spark=registration.spark_version,
         )
-        job.registered(attempt, registration)
+        job.attempts.registered(attempt, registration)
         orders = job.orders()
         self.tracing.ordered(job_id, orders.plan_version)
         return orders
@@ -470,7 +470,7 @@ class ControlPlane:
         status = self.job(job_id).status if job is None else status_of(job.state)
         refuse_ended(job_id, status, refusal)
         if job is None:
-            raise Unavailable(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
+            raise NotServed(job_id)
         return job
 
     async def _of_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> Job:

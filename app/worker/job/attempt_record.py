@@ -61,7 +61,7 @@ def write_spec(spec: DriverSpec) -> Path:
     """Write the assignment for the driver, readable by its owner only: it has a secret."""
     # The epoch in the name: one who was overtaken and does not know it yet must not replace the owner's assignment.
     target = Path(spec.work_dir) / f"spec-{spec.epoch}.json"
-    _write_json(target, dataclasses.asdict(spec))
+    write_json(target, dataclasses.asdict(spec))
     return target
 
 
@@ -71,7 +71,7 @@ def write_outcome(work_dir: Path, report: Report) -> None:
     Raises:
         OSError: it is not kept.
     """
-    _write_json(work_dir / OUTCOME_FILE, outcome_document(report))
+    write_json(work_dir / OUTCOME_FILE, outcome_document(report))
 
 
 def read_outcome(work_dir: Path) -> Report | None:
@@ -82,7 +82,7 @@ def read_outcome(work_dir: Path) -> Report | None:
         return None
 
 
-def _write_json(target: Path, value: object) -> None:
+def write_json(target: Path, value: object) -> None:
     """Readable by its owner only."""
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, json.dumps(value).encode(), mode=0o600)

@@ -18,30 +18,12 @@ import structlog
 from app.cluster.driverlogs import end_of_log
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError
 from app.model.protocol import Registration, Report
+from app.scheduler.adaptive import events
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
-from app.scheduler.adaptive.events import (
-    AttemptFailed,
-    AttemptFinished,
-    AttemptStartFailed,
-    AttemptStopped,
-    Event,
-)
 from app.scheduler.adaptive.state import StopWithSavepoint
 from app.store.writes import Attempt, DescribeDriver, Write
+from app.worker.job import drivers
 from app.worker.job.attempt_record import described, hash_secret, ref_of, write_outcome, write_spec
-from app.worker.job.drivers import (
-    died,
-    ended_early,
-    expect_exit,
-    failed_event,
-    how_ended,
-    is_known_failure,
-    kill_surely,
-    last_word,
-    once_there_are_descriptors,
-    outcome_event,
-    write_down,
-)
 from app.worker.job.persistence import LostOwnership
 
 if TYPE_CHECKING:
@@ -66,8 +48,8 @@ class Attempts:
         self._recorded: Attempt | None = None
         self._parked: Attempt | None = None
         self._last_ended = 0
-        self._outcome: Event | None = None
-        self._failure: AttemptFailed | None = None
+        self._outcome: events.Event | None = None
+        self._failure: events.AttemptFailed | None = None
         self._starting_attempt = 0
         self._starting: asyncio.Task[None] | None = None
         self._killing: asyncio.Task[None] | None = None
@@ -125,10 +107,10 @@ class Attempts:
             return False
         handle = self._host.adopt(ref_of(record))
         self._recorded = record
-        outcome = last_word(record.attempt, self._job.attempt_dir(record.attempt))
+        outcome = drivers.last_word(record.attempt, self._job.attempt_dir(record.attempt))
         if handle is None:
             sentence = f"The driver process {record.pid} ended while no control plane was running."
-            gone = AttemptFailed(record.attempt, sentence, stopped=True, outside=True)
+            gone = events.AttemptFailed(record.attempt, sentence, stopped=True, outside=True)
             self._end(record.attempt, outcome or gone)
             return False
         self._take(record, handle, adopted=True)
@@ -152,7 +134,7 @@ class Attempts:
         if (self._live is not None and self._live.attempt == attempt) or self._starting_attempt == attempt:
             return
         if attempt <= self._last_ended:
-            self._job.deliver(lambda state: ended_early(state, attempt))
+            self._job.deliver(lambda state: drivers.ended_early(state, attempt))
             return
         self._starting_attempt = attempt
         self._starting = self._spawn(self._start(effect))
@@ -168,7 +150,7 @@ class Attempts:
         if self._starting is not None and self._starting_attempt == attempt:
             self._killing = self._spawn(self._abandon_start(attempt, self._starting))
         elif self._live is None or self._live.attempt != attempt:
-            self._job.deliver(AttemptStopped(attempt))
+            self._job.deliver(events.AttemptStopped(attempt))
         elif effect.mode is StopMode.KILL:
             self._killing = self._spawn(self._kill(attempt))
 
@@ -183,7 +165,7 @@ class Attempts:
         live = self._live
         if live is not None and report.type in ("stopped", "finished") and not report.driver_alive:
             # The process may end while this is written, and then this is how it ended.
-            self._outcome = outcome_event(live.attempt, report)
+            self._outcome = drivers.outcome_event(live.attempt, report)
             await asyncio.to_thread(write_outcome, self._job.attempt_dir(live.attempt), report)
 
     def registered(self, attempt: int, registration: Registration) -> None:
@@ -200,9 +182,9 @@ class Attempts:
         if live is None:
             return
         if report.type == "failed":
-            self._failure = failed_event(live.attempt, report)
+            self._failure = drivers.failed_event(live.attempt, report)
         elif report.type == "stopped" and report.driver_alive and report.error is not None:
-            event = AttemptStopped(live.attempt, driver_alive=True, error=report.error)
+            event = events.AttemptStopped(live.attempt, driver_alive=True, error=report.error)
             # The drain could not be carried out and the attempt runs on: of interest to the drain only.
             self._job.deliver(lambda state: event if isinstance(state.phase, StopWithSavepoint) else None)
         elif report.type == "stopped" and report.driver_alive:
@@ -234,21 +216,23 @@ class Attempts:
                 plan_version=spec.plan_version,
                 parallelism=tuple(sorted(spec.parallelism.items())),
             )
-            spec_file = await once_there_are_descriptors(lambda: asyncio.to_thread(write_spec, spec))
+            spec_file = await drivers.once_there_are_descriptors(lambda: asyncio.to_thread(write_spec, spec))
             self._recorded = record
-            await write_down(self._writer, record)
+            await drivers.write_down(self._writer, record)
             self._take(record, handle, adopted=False)
             self._log.info("attempt assigned", attempt=effect.attempt, pid=handle.ref.pid)
             await handle.assign(spec_file)
         except (DriverLaunchError, OSError) as error:
             await self._kill_handle()
             recoverable = getattr(error, "recoverable", True)
-            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable))
+            self._end(
+                effect.attempt, events.AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable)
+            )
         except LostOwnership as error:
             # The worker's write finds out whose the job is: if it is another's, it is let go of.
             self._log.error("ownership lost", error=str(error))
             await self._kill_handle()
-            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error)))
+            self._end(effect.attempt, events.AttemptStartFailed(effect.attempt, str(error)))
         if self._starting_attempt == effect.attempt:
             self._starting = None
 
@@ -259,7 +243,7 @@ class Attempts:
         is_used = self._handle is not None
         if not is_used:
             await self._job.cleared()
-            handle = await once_there_are_descriptors(
+            handle = await drivers.once_there_are_descriptors(
                 lambda: self._host.acquire(self._job.java_options, self._job.runtime)
             )
             self._handle, self._adopted = handle, False
@@ -276,7 +260,7 @@ class Attempts:
 
     # -- inside: ending
 
-    def _end(self, attempt: int, event: Event) -> None:
+    def _end(self, attempt: int, event: events.Event) -> None:
         """The end of ``attempt``, unless it has ended before: nothing of it writes any more."""
         if attempt <= self._last_ended:
             return
@@ -284,7 +268,7 @@ class Attempts:
         if self._recorded is not None and self._recorded.attempt == attempt:
             # A driver that never got this attempt may have failed in the one before.
             reported = self._failure if self._failure and self._failure.attempt == attempt else None
-            ended = how_ended(self._job.state, event, reported)
+            ended = drivers.how_ended(self._job.state, event, reported)
             rows = (self._writer.attempt_ended(self._recorded, ended),)
             self._recorded = None
         if self._live is not None and self._live.attempt == attempt:
@@ -292,10 +276,13 @@ class Attempts:
             if self._watching is not None:
                 self._watching.cancel()
         self._last_ended = attempt
-        if isinstance(event, AttemptFailed):
+        if isinstance(event, events.AttemptFailed):
             # Its driver may have reported it before, to us or to a control plane before us.
             self._job.deliver(
-                lambda state: AttemptStopped(attempt) if is_known_failure(state, event) else event, *rows
+                lambda state: (
+                    events.AttemptStopped(attempt) if drivers.is_known_failure(state, event) else event
+                ),
+                *rows,
             )
         else:
             self._job.deliver(event, *rows)
@@ -306,7 +293,7 @@ class Attempts:
             await asyncio.wait([starting])
             self._starting = None
             await self._kill_handle()
-            self._end(attempt, AttemptStopped(attempt))
+            self._end(attempt, events.AttemptStopped(attempt))
         finally:
             self._killing = None
 
@@ -314,7 +301,11 @@ class Attempts:
         try:
             await self._kill_handle(self._job.tidy_up_s())
             said = self._outcome
-            ended = said if isinstance(said, AttemptFinished | AttemptStopped) else AttemptStopped(attempt)
+            ended = (
+                said
+                if isinstance(said, events.AttemptFinished | events.AttemptStopped)
+                else events.AttemptStopped(attempt)
+            )
             self._end(attempt, ended)
         finally:
             self._killing = None
@@ -326,13 +317,14 @@ class Attempts:
         can one that is being killed, or has died since it said so.
         """
         if self._killing is not None or self._handle is self._exited:
-            self._outcome = outcome_event(attempt, report)
+            self._outcome = drivers.outcome_event(attempt, report)
         elif self._adopted:
             self._killing = self._spawn(self._kill(attempt))
         else:
             self._parked = self._live
             self._end(
-                attempt, AttemptStopped(attempt, report.drained, driver_alive=True, location=report.location)
+                attempt,
+                events.AttemptStopped(attempt, report.drained, driver_alive=True, location=report.location),
             )
 
     async def _end_if_still(self, record: Attempt, handle: DriverHandle) -> None:
@@ -340,11 +332,11 @@ class Attempts:
         if why and self._is_live(record.attempt):
             self._log.warning("a driver stands still", attempt=record.attempt, pid=record.pid, why=why)
             self._stood_still = why
-            await kill_surely(handle)
+            await drivers.kill_surely(handle)
 
     async def _expect_exit(self) -> None:
         if self._handle is not None:
-            await expect_exit(self._handle, _EXIT_GRACE_S)
+            await drivers.expect_exit(self._handle, _EXIT_GRACE_S)
 
     def _on_exit(self, handle: DriverHandle, status: int | None) -> None:
         if handle is self._handle:
@@ -356,11 +348,13 @@ class Attempts:
         if busy:
             await asyncio.wait(busy)
         # Its JVM may outlive the Python process for a moment, and it is the JVM that writes the checkpoint.
-        await kill_surely(handle)
+        await drivers.kill_surely(handle)
         live = self._live
         if live is not None and self._outcome is None and self._failure is None:
             # It may have written a last report that was not received.
-            outcome = await asyncio.to_thread(last_word, live.attempt, self._job.attempt_dir(live.attempt))
+            outcome = await asyncio.to_thread(
+                drivers.last_word, live.attempt, self._job.attempt_dir(live.attempt)
+            )
             if outcome is not None and self._is_live(live.attempt):
                 self._outcome = outcome
         if handle is not self._handle:
@@ -371,15 +365,15 @@ class Attempts:
             crash = (
                 None
                 if self._failure is not None
-                else died(live.attempt, live.pid or 0, status, self._stood_still)
+                else drivers.died(live.attempt, live.pid or 0, status, self._stood_still)
             )
-            self._end(live.attempt, self._outcome or crash or AttemptStopped(live.attempt))
+            self._end(live.attempt, self._outcome or crash or events.AttemptStopped(live.attempt))
 
     async def _kill_handle(self, after_s: float = 0.0) -> None:
         """End the process, if there is one; when this returns nothing of it lives."""
         handle = self._handle
         if handle is not None:
-            await kill_surely(handle, after_s)
+            await drivers.kill_surely(handle, after_s)
             if handle is self._handle:
                 self._handle = None
 
@@ -397,7 +391,7 @@ class Attempts:
         for task in list(self._tasks):
             task.cancel()
         if self._live is None and self._handle is not None:
-            self._spawn(kill_surely(self._handle))
+            self._spawn(drivers.kill_surely(self._handle))
 
     async def quiet(self) -> None:
         """Wait until everything that was begun here is over."""

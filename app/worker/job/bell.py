@@ -9,22 +9,15 @@ class Bell:
     """Wakes the tasks that wait for a change of the job."""
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._next = asyncio.Event()
 
     def ring(self) -> None:
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
-        self._waiting.clear()
+        self._next.set()
+        self._next = asyncio.Event()
 
     async def wait(self, timeout_ms: int) -> bool:
         """Whether it rang within ``timeout_ms``."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = None
         try:
-            await asyncio.wait_for(future, max(0, timeout_ms) / 1000)
+            return await asyncio.wait_for(self._next.wait(), max(0, timeout_ms) / 1000)
         except TimeoutError:
             return False
-        finally:
-            self._waiting.pop(future, None)
-        return True

@@ -18,22 +18,7 @@ from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report
 from app.model.rescale import Measured
 from app.model.secret_texts import secrets_of, without_secrets
-from app.scheduler.adaptive.events import (
-    AttemptFailed,
-    AttemptFinished,
-    AttemptRunning,
-    AttemptStartFailed,
-    AttemptStopped,
-    BatchCompleted,
-    Event,
-    GlobalFailure,
-    PlanApplied,
-    QueryFailed,
-    QueryRecovered,
-    RegionFailed,
-    RegionFinished,
-    StateRepartitioned,
-)
+from app.scheduler.adaptive import events
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.store.tables import AttemptEnding
@@ -55,7 +40,7 @@ _FAILURE_TEXTS = ("error", "stack", "why", "user_error")
 _LONG_CHARS = 100_000
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=events.Event)
 
 
 async def once_there_are_descriptors(do: Callable[[], Awaitable[T]]) -> T:
@@ -83,17 +68,17 @@ def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
     return tuple((vertex_id, str(sentence)) for vertex_id, sentence in sorted(report.not_followed.items()))
 
 
-def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
+def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | None:
     """The event of a report. `Attempts` reports the ends of attempts, when no process is alive any more."""
     match report.type:
         case "running":
             before = meter.before(report.plan_version)
             sizes = tuple(sorted(report.source_bytes.items()))
-            return AttemptRunning(attempt, sizes, before, report.missing_executors)
+            return events.AttemptRunning(attempt, sizes, before, report.missing_executors)
         case "repartitioned":
-            return StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
+            return events.StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
         case "batch":
-            return BatchCompleted(
+            return events.BatchCompleted(
                 attempt,
                 report.query_id,
                 report.batch_id,
@@ -103,7 +88,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 not_followed=_not_followed(report),
             )
         case "plan-applied":
-            return PlanApplied(
+            return events.PlanApplied(
                 attempt,
                 report.plan_version,
                 measured=Measured.of(report),
@@ -113,9 +98,9 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 not_followed=_not_followed(report),
             )
         case "region-finished":
-            return RegionFinished(attempt, report.region, report.run, report.results)
+            return events.RegionFinished(attempt, report.region, report.run, report.results)
         case "region-failed":
-            return RegionFailed(
+            return events.RegionFailed(
                 attempt,
                 report.region,
                 report.run,
@@ -130,46 +115,44 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
         case "failed":
             return failed_event(attempt, report, stopped=False)
         case "query-failed":
-            return query_failed(report, attempt)
+            return events.QueryFailed(
+                attempt,
+                report.query,
+                report.run,
+                report.error or "The driver reported a failed query without a message.",
+                longest_batch_ms=report.longest_batch_ms,
+                **_told_of_failure(report),
+            )
         case "query-recovered":
-            return QueryRecovered(attempt, report.query, report.run)
+            return events.QueryRecovered(attempt, report.query, report.run)
         case _:
             return None
 
 
-def outcome_event(attempt: int, report: Report) -> Event:
+def outcome_event(attempt: int, report: Report) -> events.Event:
     """The end that the last word of a driver stands for: nothing of the attempt lives any more."""
     if report.type == "finished":
-        return AttemptFinished(attempt)
+        return events.AttemptFinished(attempt)
     if report.type == "failed":
         return failed_event(attempt, report)
-    return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
+    return events.AttemptStopped(
+        attempt, drained=report.drained, location=report.location, error=report.error
+    )
 
 
-def last_word(attempt: int, work_dir: Path) -> Event | None:
+def last_word(attempt: int, work_dir: Path) -> events.Event | None:
     """The end of the attempt in the file of its driver, which it writes if no server answers; None without a file."""
     outcome = read_outcome(work_dir)
     return None if outcome is None else outcome_event(attempt, outcome)
 
 
-def failed_event(attempt: int, report: Report, *, stopped: bool = True) -> AttemptFailed:
-    return AttemptFailed(
+def failed_event(attempt: int, report: Report, *, stopped: bool = True) -> events.AttemptFailed:
+    return events.AttemptFailed(
         attempt,
         report.error or "The driver reported a failure without a message.",
         stopped=stopped,
         repartition=report.repartition_failed,
         by_cluster=report.by_cluster,
-        **_told_of_failure(report),
-    )
-
-
-def query_failed(report: Report, attempt: int) -> QueryFailed:
-    return QueryFailed(
-        attempt,
-        report.query,
-        report.run,
-        report.error or "The driver reported a failed query without a message.",
-        longest_batch_ms=report.longest_batch_ms,
         **_told_of_failure(report),
     )
 
@@ -184,9 +167,9 @@ def redacted(event: E, graph: JobGraph) -> E:
     """``event`` without the secrets of the job. One that is redacted already stays as it is."""
     texts: dict[str, str | None]
     match event:
-        case AttemptFailed() | QueryFailed() | RegionFailed():
+        case events.AttemptFailed() | events.QueryFailed() | events.RegionFailed():
             texts = {name: getattr(event, name) for name in _FAILURE_TEXTS}
-        case AttemptStartFailed() | GlobalFailure() | AttemptStopped():
+        case events.AttemptStartFailed() | events.GlobalFailure() | events.AttemptStopped():
             texts = {"error": event.error}
         case _:
             return event
@@ -204,7 +187,7 @@ def _ends_of(text: str) -> str:
     return text if len(text) <= 2 * _LONG_CHARS else f"{text[:_LONG_CHARS]} ... {text[-_LONG_CHARS:]}"
 
 
-def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
+def is_known_failure(state: JobState, event: events.AttemptFailed) -> bool:
     """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
     latest = state.failures[-1] if state.failures else ()
     error = redacted(event, state.graph).error
@@ -215,40 +198,40 @@ def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
     )
 
 
-def how_ended(state: JobState, event: Event, reported: AttemptFailed | None) -> Ended:
+def how_ended(state: JobState, event: events.Event, reported: events.AttemptFailed | None) -> Ended:
     """How the attempt ended of whose end ``event`` tells. ``reported``: the failure that its driver had reported."""
     match event:
-        case AttemptFinished():
+        case events.AttemptFinished():
             return Ended(AttemptEnding.FINISHED)
-        case AttemptStopped() if reported is None:
+        case events.AttemptStopped() if reported is None:
             return Ended(AttemptEnding.STOPPED, _first_sentence(event, state))
-        case AttemptFailed() | AttemptStartFailed() | AttemptStopped():
+        case events.AttemptFailed() | events.AttemptStartFailed() | events.AttemptStopped():
             return Ended(AttemptEnding.FAILED, _first_sentence(reported or event, state))
         case _:
             raise AssertionError(f"{type(event).__name__} is no end of an attempt")
 
 
 def _first_sentence(
-    event: AttemptFailed | AttemptStartFailed | AttemptStopped, state: JobState
+    event: events.AttemptFailed | events.AttemptStartFailed | events.AttemptStopped, state: JobState
 ) -> str | None:
     error = redacted(event, state.graph).error
     return None if error is None else error.partition("\n")[0][:_WHY_CHARS]
 
 
-def ended_early(state: JobState, attempt: int) -> Event | None:
+def ended_early(state: JobState, attempt: int) -> events.Event | None:
     """The event for the end of ``attempt`` if the job does not know of it."""
     if state.attempt == attempt and state.attempt_alive:
-        return AttemptStartFailed(attempt, "The driver ended before the job ran.")
+        return events.AttemptStartFailed(attempt, "The driver ended before the job ran.")
     return None
 
 
-def died(attempt: int, pid: int, status: int | None, stood_still: str = "") -> AttemptFailed:
+def died(attempt: int, pid: int, status: int | None, stood_still: str = "") -> events.AttemptFailed:
     """The end of a driver that had not announced it. It is the job's own doing only if the process ended itself.
 
     ``stood_still``: why it was ended, if it lived and did not run.
     """
     by_job = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
-    return AttemptFailed(
+    return events.AttemptFailed(
         attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not by_job
     )
 

@@ -14,18 +14,8 @@ import structlog
 from app.model.environment import Runtime
 from app.model.graphdoc import to_document
 from app.model.javaoptions import jvm_options
-from app.model.protocol import DriverSpec, Orders, Registration, Report
-from app.scheduler.adaptive import local_failover
-from app.scheduler.adaptive.effects import (
-    DeclareResources,
-    Effect,
-    JobTerminated,
-    ReleaseSlots,
-    RestartQuery,
-    SendPlan,
-    StartAttempt,
-    StopAttempt,
-)
+from app.model.protocol import DriverSpec, Orders, Report
+from app.scheduler.adaptive import effects, local_failover
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.step import status_of
@@ -35,8 +25,7 @@ from app.worker.job.attempts import Attempts
 from app.worker.job.batch_samples import BatchSamples
 from app.worker.job.bell import Bell
 from app.worker.job.drivers import event_of, with_time_for_executors
-from app.worker.job.executors_seen import ExecutorsSeen, noted
-from app.worker.job.load import Load, total_backlog
+from app.worker.job.load import ExecutorsSeen, Load, noted, total_backlog
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
 from app.worker.job.pace import PaceMeter
@@ -166,9 +155,6 @@ class Job:
             self.worker.deliver(local_failover.called)
         return heard
 
-    def registered(self, attempt: int, registration: Registration) -> None:
-        self.attempts.registered(attempt, registration)
-
     def resume_reports(self, attempt: int, number: int) -> None:
         """Reports of ``attempt`` up to ``number`` were taken down by an earlier control plane."""
         self.acknowledged = (attempt, number)
@@ -244,25 +230,25 @@ class Job:
 
     # -- effects
 
-    def perform(self, effect: Effect) -> None:
+    def perform(self, effect: effects.Effect) -> None:
         match effect:
-            case DeclareResources():
+            case effects.DeclareResources():
                 # What the state says now: the job may have gone on, or ended, in the same transaction.
                 state = self.state
                 if not isinstance(state.phase, Finished):
                     self._keeper.broker.declare(state)
-            case ReleaseSlots():
+            case effects.ReleaseSlots():
                 held = {slot.id for slot in self.state.slots}
                 surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]
                 self._keeper.broker.release(self.job_id, surplus)
-            case StartAttempt():
+            case effects.StartAttempt():
                 self.attempts.start(effect)
-            case SendPlan() | RestartQuery():
+            case effects.SendPlan() | effects.RestartQuery():
                 self.bell.ring()
-            case StopAttempt():
+            case effects.StopAttempt():
                 self.attempts.stop(effect)
                 self.bell.ring()
-            case JobTerminated():
+            case effects.JobTerminated():
                 self._drop_results()
                 self._keeper.broker.forget(self.job_id)
                 self.attempts.release()
@@ -323,7 +309,7 @@ class Job:
         """What is granted when the worker gets to it: slots that were given back since must not come again."""
         return None if isinstance(state.phase, Finished) else self._keeper.broker.granted(self.job_id)
 
-    def make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
+    def make_spec(self, effect: effects.StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
         # A BATCH job has as many tasks as the data ask for, so its slots are what limits those that run at once.
         batch = state.graph.runs_by_regions

@@ -92,12 +92,7 @@ def vertex_rates(load: Load, vertex_id: str, now_ms: int) -> VertexRates | None:
     if any(rates.busiest_ms is not None for rates in found):
         longest_ms = sum(rates.busiest_ms or rates.busy_ms_of_slot or 0.0 for rates in found)
         busiest_ms = min(1000.0, busy_ms, max(longest_ms, busy_ms / most.parallelism))
-    return replace(
-        most,
-        batch_ms=batch_ms,
-        busy_ms=busy_ms,
-        busiest_ms=busiest_ms,
-    )
+    return replace(most, batch_ms=batch_ms, busy_ms=busy_ms, busiest_ms=busiest_ms)
 
 
 def _rates_in(query: QueryLoad, vertex_id: str, now_ms: int) -> VertexRates | None:

@@ -26,13 +26,14 @@ from app.scheduler.step import forget_closed, step
 from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.job.drivers import redacted
-from app.worker.job.idempotency import IdempotencyKey, first_answer
 from app.worker.job.mailbox import (
     EventSource,
     Fact,
+    IdempotencyKey,
     Request,
     RequestDecision,
     answer_all,
+    first_answer,
     refuse,
     refuse_all,
 )

@@ -44,14 +44,12 @@ class Ownership:
         *,
         member: Member | None = None,
         is_dead: Callable[[Member], bool] = lambda _: False,
-        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         self.members = Members(keeper.store)
         self.member = member
         self.spread = Spread((), 0)
         self._keeper, self._store = keeper, keeper.store
         self._is_dead = is_dead
-        self._look_every_s = look_every_s
         self._handed_over = 0
         self._free_before = False
         self._wanted = asyncio.Event()
@@ -79,7 +77,7 @@ class Ownership:
 
     async def _run(self, renew_every_s: float) -> None:
         loop = asyncio.get_running_loop()
-        look_every_s = min(self._look_every_s, renew_every_s) if self.member is not None else renew_every_s
+        look_every_s = min(LOOK_EVERY_S, renew_every_s) if self.member is not None else renew_every_s
         due_s = loop.time() + renew_every_s
         while True:
             with contextlib.suppress(TimeoutError):
@@ -116,9 +114,7 @@ class Ownership:
         """Whether a job was handed over, and there may be more to hand over."""
         held = await self._renew_leases()
         await self._take_over(held)
-        if self.member is None:
-            return False
-        return await self._even_out()
+        return self.member is not None and await self._even_out()
 
     async def _renew_leases(self) -> dict[str, Lease]:
         """All leases of this process; jobs that are not among them are let go of."""
@@ -199,10 +195,6 @@ class Ownership:
 _ALL = 1_000_000
 
 
-def jobs_of(spread: Spread, member: Member) -> int:
-    return next((state.jobs for state in spread.members if state.member.member_id == member.member_id), 0)
-
-
 def share(spread: Spread, member: Member) -> int:
     """How many of the free jobs are ``member``'s to take, so that all have about the same number afterwards.
 
@@ -210,7 +202,8 @@ def share(spread: Spread, member: Member) -> int:
     """
     others = sum(1 for state in spread.alive if state.member.member_id != member.member_id)
     fair = -(-spread.total // (others + 1))
-    return min(spread.free, max(0, fair - jobs_of(spread, member)))
+    own = next((state.jobs for state in spread.members if state.member.member_id == member.member_id), 0)
+    return min(spread.free, max(0, fair - own))
 
 
 def receiver(spread: Spread, member: Member) -> Member | None:

@@ -34,9 +34,9 @@ def refused_artifacts(
     unlisted = [name for name in artifacts if name not in listed]
     errors = [f"artifacts: the file {name} is listed but was not sent along." for name in missing]
     errors += [f"artifacts: the file {name} was sent along but is not listed." for name in unlisted]
+    free = _FREE_IN_PROGRAMS if program else frozenset()
     for file, content in artifacts.items():
-        found = filter(_is_needed, _modules(file, content) - (_FREE_IN_PROGRAMS if program else frozenset()))
-        hidden = min(found, default=None)
+        hidden = min(_modules(file, content) & (NEEDED | sys.stdlib_module_names) - free, default=None)
         if hidden is not None:
             whose = "Python's standard library" if hidden in sys.stdlib_module_names else "the driver"
             errors.append(
@@ -44,10 +44,6 @@ def refused_artifacts(
                 f"the module {hidden} of {whose}: give it another name."
             )
     return errors
-
-
-def _is_needed(module: str) -> bool:
-    return module in NEEDED or module in sys.stdlib_module_names
 
 
 def _modules(file: str, content: bytes) -> set[str]:

@@ -56,19 +56,13 @@ class SlotShareUpdate(Update):
 
 
 def refuse_ended(job_id: str, status: JobStatus, refusal: str) -> None:
-    """
-    Raises:
-        StateConflict: the job is over.
-    """
+    """Raises StateConflict: the job is over."""
     if status.is_globally_terminal:
         raise StateConflict(f"Job {job_id} has reached the terminal state {status.value}: {refusal}.")
 
 
 def refuse_stale(update: Update, version: int) -> None:
-    """
-    Raises:
-        StaleVersion: If-Match names another version than ``version``, the one in force.
-    """
+    """Raises StaleVersion: If-Match names another version than ``version``, the one in force."""
     if update.if_match is not None and update.if_match != version:
         it = "them" if update.subject.endswith("are") else "it"
         raise StaleVersion(

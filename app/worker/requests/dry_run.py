@@ -165,9 +165,7 @@ def in_force(state: JobState) -> dict[str, int] | None:
 def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int] | None) -> Rung | None:
     if target is None:
         return None
-    if current is None:
-        return Rung.NEW_DRIVER
-    return rung_between(state.graph, current, target)
+    return Rung.NEW_DRIVER if current is None else rung_between(state.graph, current, target)
 
 
 def _slots_of(state: JobState, parallelism: dict[str, int]) -> int:

@@ -192,7 +192,6 @@ class EventFeed:
         await self._found.wait(timeout_ms)
 
     async def _read(self) -> None:
-        """The one reader."""
         now_s = asyncio.get_running_loop().time
         read_s = now_s()
         while True:
@@ -246,10 +245,7 @@ class Follower:
         self._is_over = False
 
     async def join(self) -> None:
-        """
-        Raises:
-            Unavailable: the database is away.
-        """
+        """Raises Unavailable: the database is away."""
         await self._feed.join()
         self._era = self._feed.era
         if self.is_live:

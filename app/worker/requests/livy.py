@@ -37,10 +37,7 @@ class LivyBatches:
         return number
 
     async def job_of(self, number: int) -> str:
-        """
-        Raises:
-            UnknownBatch: there is none with this number.
-        """
+        """Raises UnknownBatch: there is none with this number."""
         job_id = await reading(self._store.job_of_livy_number(number))
         if job_id is None:
             raise UnknownBatch(f"There is no Livy batch {number}.")

@@ -23,7 +23,7 @@ import structlog
 
 from app import filelocks
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError, DriverRef
-from app.durablefiles import read_regular, remove_tree, write_whole
+from app.durablefiles import read_regular, remove_tree
 from app.model.environment import Looked, Runtime
 from app.model.fromjson import from_json
 from app.model.graphdoc_program import ProgramDocument
@@ -31,6 +31,7 @@ from app.model.javaoptions import jvm_options
 from app.model.planned import Planned
 from app.model.protocol import PlanningSpec
 from app.model.secret_texts import secrets_of_program, without_secrets
+from app.worker.job.attempt_record import write_json
 from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
 from app.worker.job.files import untouched_s, write_artifacts
 from app.worker.job.places import JobPlaces
@@ -223,8 +224,8 @@ class Planner:
             private=tuple(map(str, self._places.private)),
         )
         spec_file = place.work_dir / "planning.json"
-        await asyncio.to_thread(_write_json, place.driver_file, dataclasses.asdict(handle.ref))
-        await asyncio.to_thread(_write_json, spec_file, dataclasses.asdict(spec))
+        await asyncio.to_thread(write_json, place.driver_file, dataclasses.asdict(handle.ref))
+        await asyncio.to_thread(write_json, spec_file, dataclasses.asdict(spec))
         log.info("a program is being planned", name=program.name, pid=handle.ref.pid)
         async with asyncio.timeout(self._limit_s):
             await handle.assign(spec_file)
@@ -243,7 +244,7 @@ class Planner:
     async def drop_strays(self) -> int:
         """Remove what plannings left whose servers are gone, and end their drivers. Returns their number."""
         dropped = 0
-        for directory in await asyncio.to_thread(_found, self._places.jobs_dir):
+        for directory in await asyncio.to_thread(lambda: sorted(self._places.jobs_dir.glob(f"{_PREFIX}*"))):
             place = _Place(directory)
             if not await asyncio.to_thread(_is_stray, place):
                 continue
@@ -286,10 +287,6 @@ def _told(planned: Planned, program: ProgramDocument) -> Planned:
     return replace(planned, error=sentence or "The program could not be planned.", stack=stack)
 
 
-def _write_json(target: Path, value: object) -> None:
-    write_whole(target, json.dumps(value).encode(), mode=0o600)
-
-
 def _last_line(ref: DriverRef) -> str:
     """What a driver that is gone said last."""
     try:
@@ -299,10 +296,6 @@ def _last_line(ref: DriverRef) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _found(jobs_dir: Path) -> list[Path]:
-    return sorted(jobs_dir.glob(f"{_PREFIX}*"))
 
 
 def _is_stray(place: _Place) -> bool:

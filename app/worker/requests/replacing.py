@@ -26,7 +26,7 @@ from app.worker.job.files import artifacts_name, write_artifacts
 from app.worker.job.mailbox import RequestDecision
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.requests.submission import Submission
-from app.worker.views import InvalidRequest, StateConflict, Unavailable
+from app.worker.views import InvalidRequest, NotServed, StateConflict, Unavailable
 
 log = structlog.get_logger()
 
@@ -74,9 +74,7 @@ class Replacing:
         async with turn:
             job = self._keeper.jobs.get(job_id)
             if job is None:
-                raise Unavailable(
-                    f"Job {job_id} is not served by this control plane now. Try again in a moment."
-                )
+                raise NotServed(job_id)
             refuse(job.state)
             number = job.state.versions.newest + 1
             directory = self._places.artifacts_dir(job_id, number)
@@ -109,10 +107,7 @@ class Replacing:
 
 
 def refuse(state: JobState) -> None:
-    """
-    Raises:
-        InvalidRequest, StateConflict: the job cannot be replaced, now or ever.
-    """
+    """Raises InvalidRequest, StateConflict: the job cannot be replaced, now or ever."""
     if state.graph.type is JobType.BATCH:
         raise InvalidRequest(
             f"Job {state.job_id} is a BATCH job, which has no checkpoint to go on from: cancel it, and submit the new "

@@ -16,10 +16,7 @@ from app.worker.views import StateConflict
 
 
 def decide_stop(state: JobState, trigger: str, requested_by: str | None) -> RequestDecision:
-    """
-    Raises:
-        StateConflict: the job does not run.
-    """
+    """Raises StateConflict: the job does not run."""
     if state.stop is not None and state.stop.trigger_id == trigger:
         return RequestDecision(None, trigger)
     if not isinstance(state.phase, (Executing, Rescaling, StopWithSavepoint)):

@@ -68,11 +68,8 @@ class Arbitration:
         holding_ms: int,
         outlasts: bool,
     ) -> None:
-        self.table = table
-        self._bells = bells
-        self._review_soon = review_soon
-        self._holding_ms = holding_ms
-        self._outlasts = outlasts
+        self.table, self._bells, self._review_soon = table, bells, review_soon
+        self._holding_ms, self._outlasts = holding_ms, outlasts
         self._settled: _Settled | None = None
         self._beyond = _Beyond()
         self._due: asyncio.TimerHandle | None = None
@@ -135,8 +132,7 @@ class Arbitration:
         asked_s = loop.time()
         if not await self.table.put_grants(arbiter, grants.values(), drop=ledger.ended):
             log.warning(
-                "another arbiter, or a write that was given up, has written grants",
-                grants=len(grants),
+                "another arbiter, or a write that was given up, has written grants", grants=len(grants)
             )
             self._settled = None
             self._review_soon()

@@ -19,8 +19,7 @@ from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.scheduler.explain import explain
 from app.scheduler.step import status_of
 from app.worker.job.orders import orders_for
-from app.worker.requests.under_way import is_under_way
-from app.worker.views import JobView
+from app.worker.views import JobView, is_under_way
 from tests.unit.batch.driving import MB, T0_MS, running
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
-from app.store.rows import Rows
+from app.store.codec import Rows
 
 TABLE = Table("birds", MetaData(), Column("job_id", Text), Column("legs", Integer), Column("note", Text))
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from app.model.state_partitions import numbers_of, with_partitions
 from app.scheduler.adaptive.state import Repartition, RepartitionRefused
 from app.store import codec
-from app.store.rows import REQUIREMENTS
+from app.store.codec import REQUIREMENTS
 from app.store.tables import requirements
 from tests.unit.scheduler.test_state_repartition import AGG, begun, partitions, running
 

@@ -37,6 +37,7 @@ from app.store.writes import (
     SaveState,
     UnitOfWork,
 )
+from tests import stored
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -91,14 +92,16 @@ async def test_everything_of_a_unit_is_found_by_another_store(open_store: Opener
     assert (found.seq, found.document, found.summary.status) == (2, '{"name": "sample"}', JobStatus.RUNNING)
     assert found.attempt == samples.attempt()
     assert found.lease is not None and (found.lease.owner, found.lease.epoch) == ("owner-1", 1)
-    assert await second.requirements(JOB) == [samples.requirements(JOB, 2), samples.requirements(JOB, 1)]
+    assert await stored.requirements(second, JOB) == [
+        samples.requirements(JOB, 2),
+        samples.requirements(JOB, 1),
+    ]
     assert await second.rescales(JOB) == [
         samples.record(JOB, 2),
         samples.record(JOB, 1, reason=TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED),
     ]
     assert await second.artifacts(JOB) == {"code.py": b"\x00\xff"}
-    answer = await second.answer(JOB, "key")
-    assert answer is not None and (answer.request_hash, answer.version, answer.changed) == ("hash", 2, True)
+    assert await second.answer(JOB, "key") == ("hash", 2, True)
     assert await second.answer(JOB, "another key") is None
 
 
@@ -157,7 +160,7 @@ async def test_a_refused_unit_leaves_nothing_behind(store: Store) -> None:
     with pytest.raises(ConstraintViolated):
         await store.commit(unit)
     assert await store.load_job(JOB) == before
-    assert len(await store.requirements(JOB)) == 1
+    assert len(await stored.requirements(store, JOB)) == 1
 
 
 async def test_units_of_one_job_are_written_in_order_and_the_last_state_stays(store: Store) -> None:
@@ -171,7 +174,7 @@ async def test_units_of_one_job_are_written_in_order_and_the_last_state_stays(st
     assert found.state(samples.GRAPH) == samples.state(JOB, version=11)
     assert [record.number for record in await store.rescales(JOB)] == list(range(11, 0, -1))
     assert [record.is_open for record in await store.rescales(JOB)] == [True] + [False] * 10
-    assert len(await store.requirements(JOB)) == 11
+    assert len(await stored.requirements(store, JOB)) == 11
 
 
 async def test_a_job_may_be_created_and_go_on_in_the_same_group(store: Store) -> None:
@@ -325,8 +328,7 @@ async def test_concurrent_jobs_and_readers_see_whole_steps_only(store: Store) ->
         records = await store.rescales(job)
         assert [record.number for record in records] == list(range(13, 0, -1))
         assert sum(record.is_open for record in records) == 1
-        summary = await store.rescale_summary(job)
-        assert summary.totals[TerminalState.IGNORED].records == 12
+        assert (await stored.totals(store, job))[TerminalState.IGNORED][0] == 12
 
 
 async def test_an_inline_store_needs_no_thread(open_store: Opener) -> None:

@@ -17,6 +17,7 @@ import pytest
 from app.store.errors import LeaseLost, StoreUnavailable
 from app.store.leases import LeaseHeld
 from app.store.store import Store
+from tests import stored
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -109,7 +110,7 @@ async def test_what_was_acknowledged_survives_kill_9(database_url: str) -> None:
             records = await store.rescales(job_id)
             assert [record.number for record in records] == list(range(found.seq, 0, -1))
             assert [record.is_open for record in records] == [True] + [False] * (found.seq - 1)
-            assert [found.version for found in await store.requirements(job_id)] == list(
+            assert [found.version for found in await stored.requirements(store, job_id)] == list(
                 range(found.seq, 0, -1)
             )
     finally:

@@ -262,8 +262,7 @@ async def test_a_key_without_a_state_whose_commit_was_in_doubt_is_written_again(
                     await committing
                 mortal_server.launch()
         await store.commit(unit)
-        answer = await store.answer(JOB, "key")
-        assert answer is not None and (answer.request_hash, answer.changed) == ("hash", False)
+        assert await store.answer(JOB, "key") == ("hash", 1, False)
 
 
 async def test_a_key_is_written_twice_with_the_same_answer_only(store: Store) -> None:
@@ -272,8 +271,7 @@ async def test_a_key_is_written_twice_with_the_same_answer_only(store: Store) ->
     await store.commit(key_alone())
     with pytest.raises(ConstraintViolated, match="another answer"):
         await store.commit(key_alone("another hash"))
-    answer = await store.answer(JOB, "key")
-    assert answer is not None and answer.request_hash == "hash"
+    assert await store.answer(JOB, "key") == ("hash", 1, False)
 
 
 async def test_in_doubt_or_not_an_owner_that_was_replaced_writes_nothing_more(

@@ -9,9 +9,10 @@ import pytest
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.store.errors import StateConflict, StoreUnavailable
-from app.store.queries import DurationTotals, RescalePage
+from app.store.queries import RescalePage
 from app.store.store import Store
 from app.store.writes import AddIdempotencyKey, AddScalingPolicy, PutRescale, UnitOfWork
+from tests import stored
 from tests.unit.store import samples
 
 pytestmark = pytest.mark.asyncio
@@ -41,18 +42,12 @@ async def with_history(store: Store, ended: int) -> list[RescaleRecord]:
     return records
 
 
-async def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
+async def test_jobs_are_listed_newest_first(store: Store) -> None:
     for number in range(1, 8):
         await store.commit(samples.creation(number))
     await store.commit(samples.finish(samples.job_id(4), 2))
     everything = await store.list_jobs()
     assert [job.job_id for job in everything] == [samples.job_id(number) for number in range(7, 0, -1)]
-    pages = []
-    after = None
-    while page := await store.list_jobs(limit=3, after=after):
-        pages.extend(page)
-        after = (page[-1].submitted_ms, page[-1].job_id)
-    assert pages == everything
     assert [job.job_id for job in await store.list_jobs(ended=True)] == [samples.job_id(4)]
     assert len(await store.list_jobs(ended=False)) == 6
 
@@ -91,35 +86,30 @@ async def test_a_record_is_found_by_its_uuid_and_its_job(store: Store) -> None:
 
 async def test_totals_outlive_the_records_that_retention_removes(store: Store) -> None:
     records = await with_history(store, 9)
-    before = await store.rescale_summary(JOB)
-    assert before.totals == {
-        TerminalState.COMPLETED: DurationTotals(3, 300, 900, 1_800),
-        TerminalState.FAILED: DurationTotals(3, 100, 700, 1_200),
-        TerminalState.IGNORED: DurationTotals(3, 200, 800, 1_500),
+    before = await stored.totals(store, JOB)
+    assert before == {
+        TerminalState.COMPLETED: (3, 300, 900, 1_800),
+        TerminalState.FAILED: (3, 100, 700, 1_200),
+        TerminalState.IGNORED: (3, 200, 800, 1_500),
     }
-    assert before.totals[TerminalState.COMPLETED].average_ms == 600
-    assert before.durations_ms[TerminalState.FAILED] == (100, 400, 700)
-    assert before.in_progress == 1
+    assert (await store.rescale_durations(JOB))[TerminalState.FAILED] == [100, 400, 700]
 
-    assert await store.prune(JOB, keep=4) == 6
-    after = await store.rescale_summary(JOB)
-    assert after.totals == before.totals
-    assert after.durations_ms == {
-        TerminalState.FAILED: (700,),
-        TerminalState.IGNORED: (800,),
-        TerminalState.COMPLETED: (900,),
+    assert await store.prune(JOB, keep=4, older_than_ms=0) == 6
+    assert await stored.totals(store, JOB) == before
+    assert await store.rescale_durations(JOB) == {
+        TerminalState.FAILED: [700],
+        TerminalState.IGNORED: [800],
+        TerminalState.COMPLETED: [900],
     }
     assert await store.rescales(JOB) == records[:5:-1]
 
 
 async def test_retention_by_age_never_removes_an_open_record(store: Store) -> None:
     records = await with_history(store, 5)
-    assert await store.prune(JOB) == 0
     assert records[2].end_ms is not None
-    assert await store.prune(JOB, older_than_ms=records[2].end_ms) == 2
+    assert await store.prune(JOB, keep=9, older_than_ms=records[2].end_ms) == 2
     assert await store.prune(JOB, keep=0, older_than_ms=2**60) == 3
     assert await store.rescales(JOB) == [records[-1]]
-    assert (await store.rescale_summary(JOB)).in_progress == 1
 
 
 async def test_old_requests_are_removed_but_never_the_newest_requirements(store: Store) -> None:
@@ -131,11 +121,11 @@ async def test_old_requests_are_removed_but_never_the_newest_requirements(store:
     older_than_ms = samples.NOW_MS + 4
     assert await store.prune_idempotency_keys(JOB, older_than_ms=older_than_ms) == 2
     assert await store.prune_versions(JOB, keep=1, older_than_ms=older_than_ms, most=100) == 3
-    assert [found.version for found in await store.requirements(JOB)] == [6, 5, 4]
+    assert [found.version for found in await stored.requirements(store, JOB)] == [6, 5, 4]
     assert await store.answer(JOB, "key-3") is None
     assert await store.answer(JOB, "key-4") is not None
     await store.prune_versions(JOB, keep=0, older_than_ms=2**60, most=100)
-    assert [found.version for found in await store.requirements(JOB)] == [6]
+    assert [found.version for found in await stored.requirements(store, JOB)] == [6]
 
 
 async def test_old_scaling_policies_are_removed_with_old_requirements_but_never_the_newest(
