@@ -276,6 +276,16 @@ def test_a_change_in_place_does_not_wait_for_the_cooldown_of_restarts() -> None:
     assert job.kind == "Rescaling"
 
 
+@pytest.mark.parametrize(("restart_s", "in_place_s"), [(10, 40), (40, 10)])
+def test_without_a_change_the_cooldown_ends_with_the_longer_of_the_two(
+    restart_s: int, in_place_s: int
+) -> None:
+    cooldowns = {COOLDOWN: f"{restart_s} s", "slotwise.in-place.cooldown": f"{in_place_s} s"}
+    job = Job(upper=4, options=cooldowns).run(held=2)
+    assert job.wait(39_999).stage == "Cooldown"
+    assert job.wait(1).stage == "Idling"
+
+
 def test_slots_that_flap_do_not_make_a_record_or_its_message_grow_without_end() -> None:
     job = Job(chain(in_place=False), upper=4, options={COOLDOWN: "1 d"}).run(held=4)
     for turn in range(300):
