@@ -17,10 +17,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from app import filelocks
-from app.driver.arrivals import run_action
 from app.driver.failures import DriverError
 from app.driver.jvm import start_jvm
 from app.driver.session import close_session
+from app.driver.sinks.staging import run_action
 from app.driver.warmup import warm_up
 
 log = logging.getLogger(__name__)

@@ -1,21 +1,15 @@
 """What tasks have written, without Hadoop's checksum files, and whether all of it is where the driver looks.
 
 Tasks on other hosts write to the same path as the driver reads. Where that is not the same file system, what they wrote
-would be missing without anybody noticing. So what they write is counted by them, and the driver looks for as much. The
-files of a batch lie in a directory of their own before it is committed: one action writes them.
+would be missing without anybody noticing. So what they write is counted by them, and the driver looks for as much.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
 import secrets
-import shutil
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
@@ -42,17 +36,6 @@ BELOW_JOBS_DIR = "the server's setting jobs_dir says where it is"
 _LOOK_S = 0.5
 _ROWS_WAIT_S = 2.0
 _COUNT_WAIT_S = 30.0
-
-_TASK = re.compile(r"part-(\d+)")
-
-# Spark's commit of files is only the first half of ours, so it may be the quick one: a task moves its files when it is
-# done (a failed action's directory is thrown away whole).
-_WRITE_OPTIONS = {
-    **RAW_FILES,
-    "mapreduce.fileoutputcommitter.algorithm.version": "2",
-    # One file for each task that has rows.
-    "maxRecordsPerFile": "0",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,64 +121,3 @@ def not_there(
         vertex=vertex,
         recoverable=True,
     )
-
-
-@contextlib.contextmanager
-def staging(root: Path) -> Iterator[Path]:
-    """A path below ``root`` for one batch, which does not exist yet; removed at the end, whatever happens."""
-    directory = root / uuid.uuid4().hex
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def write_parts(
-    frame: DataFrame,
-    directory: Path,
-    file_format: str,
-    options: Mapping[str, str],
-    *,
-    vertex: str,
-    where: str,
-) -> list[Path]:
-    """Run the one action: each task that has rows writes a file into ``directory``. Returns these in task order; the
-    first task has one without rows too.
-
-    ``where``: what decides where the directory is, in words.
-
-    Raises:
-        DriverError: tasks on a cluster wrote rows that are not there.
-    """
-    if is_on_this_host(frame.sparkSession):
-        run_action(frame, directory, file_format, options)
-        return list_parts(directory)
-    # Not by their rows: a line of text is not always one.
-    counter = RowCounter(frame, by_task=True)
-    run_action(counter.frame, directory, file_format, options)
-    written = counter.counted(vertex)
-    found = once_whole(lambda: list_parts(directory), lambda parts: written.tasks <= _tasks_of(parts))
-    if missing := len(written.tasks - _tasks_of(found)):
-        seen = f"the files of {missing} of {len(written.tasks)} tasks are not there"
-        raise not_there(written.rows, seen, directory, where, vertex)
-    return found
-
-
-def run_action(frame: DataFrame, directory: Path, file_format: str, options: Mapping[str, str]) -> None:
-    writer = frame.write.format(file_format).options(**_WRITE_OPTIONS, **options).mode("append")
-    writer.save(f"file://{directory}")
-
-
-def list_parts(directory: Path) -> list[Path]:
-    """The files that tasks have written into ``directory``, in task order."""
-    return sorted(path for path in directory.iterdir() if path.is_file() and _TASK.match(path.name))
-
-
-def parquet_rows(path: Path) -> int:
-    import pyarrow.parquet
-
-    return int(pyarrow.parquet.read_metadata(path).num_rows)
-
-
-def _tasks_of(parts: list[Path]) -> frozenset[int]:
-    return frozenset(int(match[1]) for part in parts if (match := _TASK.match(part.name)))

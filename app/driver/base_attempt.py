@@ -16,10 +16,12 @@ from typing import Any, ClassVar, NoReturn
 
 from pyspark.sql import SparkSession
 
+from app.driver.causes import use_rules
 from app.driver.client import ControlPlaneClient
-from app.driver.executor_sight import ExecutorSight, look_at_executor, warm_up_executor
+from app.driver.executor_sight import ExecutorSight
+from app.driver.executor_warmup import look_at_executor, warm_up_executor
 from app.driver.executors import Executors, WarmUp
-from app.driver.failures import DriverError, Failure, Fenced, describe, use_rules
+from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.repartition import RepartitionFailed
 from app.driver.session import add_files, check_cluster_conf
@@ -145,7 +147,11 @@ class BaseAttempt(ABC):
             if self._batch:
                 warm_up = partial(look_at_executor, session.sparkContext, self._sight)
             self._executors = Executors(
-                session.sparkContext, spec.executors, warm_up, kept=self._sight.kept, all_at_once=self._batch
+                session.sparkContext,
+                spec.executors,
+                warm_up,
+                kept=self._sight.kept,
+                all_at_once=self._batch,
             )
             self._executors.await_first()
             self._sight.check(self._executors.active)
@@ -171,7 +177,10 @@ class BaseAttempt(ABC):
         return client
 
     def _start_client(
-        self, session: SparkSession | None, on_orders: Callable[[Orders], None], on_fenced: Callable[[], None]
+        self,
+        session: SparkSession | None,
+        on_orders: Callable[[Orders], None],
+        on_fenced: Callable[[], None],
     ) -> ControlPlaneClient:
         self._client = ControlPlaneClient(
             self.spec, self._registration(session), on_orders=on_orders, on_fenced=on_fenced
@@ -261,8 +270,17 @@ class BaseAttempt(ABC):
 
 def told_of(failure: Failure) -> dict[str, object]:
     """The fields of a report that say what the failure was."""
-    names = ("stack", "vertex", "recoverable", "outside", "why", "user_error", "query_id", "batch_id")
-    return {"error": failure.sentence, **{name: getattr(failure, name) for name in names}}
+    return {
+        "error": failure.sentence,
+        "stack": failure.stack,
+        "vertex": failure.vertex,
+        "recoverable": failure.recoverable,
+        "outside": failure.outside,
+        "why": failure.why,
+        "user_error": failure.user_error,
+        "query_id": failure.query_id,
+        "batch_id": failure.batch_id,
+    }
 
 
 def epoch_ms() -> int:

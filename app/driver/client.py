@@ -61,8 +61,7 @@ class ControlPlaneClient:
         self._registration = registration
         self._on_orders = on_orders
         self._on_fenced = on_fenced
-        self.epoch = spec.epoch
-        """The epoch of the control plane that was heard last."""
+        self._epoch = spec.epoch
         self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch, slots=spec.executors)
         self._reports: deque[Report] = deque()
         self._next_seq = 1
@@ -78,6 +77,11 @@ class ControlPlaneClient:
                 ("address", self._address.watch),
             )
         ]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the control plane that was heard last."""
+        return self._epoch
 
     def start(self) -> None:
         for thread in self._threads:
@@ -143,20 +147,20 @@ class ControlPlaneClient:
 
     def _take_orders(self, body: dict[str, Any]) -> None:
         orders = from_json(Orders, body)
-        if orders.epoch < self.epoch:
+        if orders.epoch < self._epoch:
             return
-        self.epoch = orders.epoch
+        self._epoch = orders.epoch
         before, self._orders = self._orders, orders
         if _level(before) != _level(orders):
             self._on_orders(orders)
 
     def _take_acknowledgement(self, body: dict[str, Any]) -> None:
         acknowledged, epoch = int(body["acknowledged"]), int(body.get("epoch", 0))
-        if 0 < epoch < self.epoch:
+        if 0 < epoch < self._epoch:
             # The address of the owner may not have been written down yet.
             self._closed.wait(_FIRST_RETRY_S)
             return
-        self.epoch = max(self.epoch, epoch)
+        self._epoch = max(self._epoch, epoch)
         with self._changed:
             while self._reports and self._reports[0].seq <= acknowledged:
                 self._reports.popleft()
@@ -205,7 +209,7 @@ class ControlPlaneClient:
     def _ask(self, method: str, path: str, body: object, timeout_s: float) -> tuple[int, bytes]:
         headers = {
             "Authorization": f"Bearer {self._spec.secret}",
-            "X-Slotwise-Epoch": str(self.epoch),
+            "X-Slotwise-Epoch": str(self._epoch),
             **({} if body is None else {"Content-Type": "application/json"}),
         }
         place = f"/internal/v1/jobs/{self._spec.job_id}/attempts/{self._spec.attempt}/{path}"

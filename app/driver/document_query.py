@@ -15,14 +15,17 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError, Failure, describe
-from app.driver.gateway import BatchRun, start_behind
+from app.driver.gate import start_behind
+from app.driver.gateway import BatchRun
 from app.driver.plan_check import check_by_spark, check_keys, check_plan
 from app.driver.plans import DriverPlan
 from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.session import query_session
-from app.driver.sinks.base import BatchRef, Sink, Written, open_sink
+from app.driver.sinks.base import BatchRef, Sink, Written
 from app.driver.sinks.native import NativeSink
-from app.driver.sources.opening import Splits, check_planned_files, may_be_gone, open_stream, read_static
+from app.driver.sinks.opening import open_sink
+from app.driver.sources.opening import Splits, open_stream, read_static
+from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.started_query import Shared, StartedQuery
 from app.driver.valves.insert import Label
 from app.driver.valves.spark import analysed, frame_in, kind_of, mark, new_valve

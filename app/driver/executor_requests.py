@@ -32,8 +32,7 @@ class ExecutorRequests:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._changed = threading.Condition()
-        self.count = 0
-        """How many were asked for last."""
+        self._count = 0
         self._is_to_say = self._closed = False
         self._heard = False
         self._said_at = self._kill_at = 0.0
@@ -45,15 +44,20 @@ class ExecutorRequests:
         threading.Thread(target=self._work, name="executor-requests", daemon=True).start()
 
     @property
+    def count(self) -> int:
+        """How many were asked for last."""
+        return self._count
+
+    @property
     def heard(self) -> int | None:
         """How many there should be, as the manager knows; None if it has not heard the newest number."""
         with self._changed:
-            return self.count if self._heard else None
+            return self._count if self._heard else None
 
     def ask(self, count: int) -> None:
         """There should be ``count`` executors."""
         with self._changed:
-            self.count = count
+            self._count = count
             self._say()
 
     def repeat(self) -> None:
@@ -133,7 +137,7 @@ class ExecutorRequests:
                 self._changed.wait(left_s if self._unkilled else None)
             if self._closed:
                 return None
-            count = self.count if self._is_to_say else None
+            count = self._count if self._is_to_say else None
             self._is_to_say = False
             due = time.monotonic() >= self._kill_at
             return count, sorted(self._unkilled) if due else []

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from importlib import import_module
 from os import _exit
 from pathlib import Path
 from types import FrameType
@@ -44,13 +43,6 @@ log = logging.getLogger(__name__)
 _USAGE = "usage: python -m app.driver [--warm]"
 _UNUSABLE = 2
 _WARM_MASTER = "local[2]"
-# By the type of a job, and whether it is a program. They import PySpark, which takes long.
-_ATTEMPTS = {
-    (JobType.STREAMING, False): ("attempt", "Attempt"),
-    (JobType.STREAMING, True): ("program.attempt", "ProgramAttempt"),
-    (JobType.BATCH, False): ("batch.attempt", "BatchAttempt"),
-    (JobType.BATCH, True): ("program.batch", "BatchProgramAttempt"),
-}
 _START_TICKS = 19
 """Of the fields of /proc/self/stat behind the name of the program, which may have blanks in it."""
 
@@ -137,10 +129,29 @@ class DriverProcess:
 
     def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
-        module, kind = _ATTEMPTS[graph.type, graph.program is not None]
-        make: type[BaseAttempt] = getattr(import_module(f"app.driver.{module}"), kind)
-        return make(
-            spec, graph, lock_file=self._lock_file, registration=_registration, open_session=self._session_for
+        kind: type[BaseAttempt]
+        if graph.is_batch_program:
+            from app.driver.program.batch import BatchProgramAttempt
+
+            kind = BatchProgramAttempt
+        elif graph.type is JobType.BATCH:
+            from app.driver.batch.attempt import BatchAttempt
+
+            kind = BatchAttempt
+        elif graph.program is not None:
+            from app.driver.program.attempt import ProgramAttempt
+
+            kind = ProgramAttempt
+        else:
+            from app.driver.attempt import Attempt
+
+            kind = Attempt
+        return kind(
+            spec,
+            graph,
+            lock_file=self._lock_file,
+            registration=_registration,
+            open_session=self._session_for,
         )
 
     def _plan(self, spec: PlanningSpec) -> NoReturn:

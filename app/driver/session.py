@@ -1,14 +1,7 @@
-"""The SparkSession of a driver, with the settings on which Slotwise's promises depend.
-
-One is what checkpoints on a local disk are written with. Without its native library, which PySpark does not bring,
-Hadoop starts `chmod` for each file that it makes, and `readlink` four times for each that it renames. Spark makes and
-renames a file for each state partition in each micro-batch, and some for its logs: `localfiles.java` does both in the
-JVM (docs/adr/0013-raw-local-checkpoints.md).
-"""
+"""The SparkSession of a driver, with the settings on which Slotwise's promises depend."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shlex
@@ -16,15 +9,16 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
-from app.driver.failures import DriverError, describe, one_line
+from app.driver.failures import DriverError, describe
 from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
-from app.driver.scala import compiled, scala_context
+from app.driver.localfiles import CHECKPOINT_FILES, HADOOP_CLASS, checkpoint_files
+from app.driver.scala import scala_context
 from app.model.batch import Skew, SkewStrategy
 from app.model.javaoptions import (
     DEFAULT_EXECUTOR_OPTIONS,
@@ -37,12 +31,6 @@ from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS, refused_
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
 
 log = logging.getLogger(__name__)
-
-_CHECKPOINT_FILES: Final = "spark.hadoop.fs.AbstractFileSystem.file.impl"
-"""The setting that names what Spark writes checkpoints on a local disk with."""
-
-_PACKAGE: Final = "org.apache.hadoop.fs.local"
-_HADOOP_CLASS: Final = f"{_PACKAGE}.RawLocalFs"
 
 _modifiable: set[str] = set()
 """Settings that a session may set, as Spark said. A session of a region sets some twenty. What Spark does not know may
@@ -68,8 +56,8 @@ DEFAULT_CONF = {
     # A commit writes what the batch changed, not the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Hadoop's local file system with checksums makes two files for each of Spark's, and child processes for each file.
-    # Where Spark runs in this process alone, `checkpoint_files` saves those too.
-    _CHECKPOINT_FILES: _HADOOP_CLASS,
+    # Where Spark runs in this process alone, `app.driver.localfiles` saves those too.
+    CHECKPOINT_FILES: HADOOP_CLASS,
     # How often a query without data says so: a plan for an idle query is in force from then on.
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
     "spark.sql.streaming.pollingDelay": "100ms",
@@ -99,48 +87,6 @@ _LOCAL_CONF = {"spark.authenticate": "true"}
 
 # Read when a JVM starts: `app.worker.job.job` turns them into options of a JVM of the job's own.
 _JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
-_LOCAL_CLASS: Final = f"{_PACKAGE}.SlotwiseLocalFs"
-
-
-def checkpoint_files(jvm: Any, scratch_dir: Path) -> str:
-    """The class of `_CHECKPOINT_FILES` for a Spark that runs in ``jvm`` alone: other processes do not have it.
-
-    It is defined beside Hadoop's own, since Hadoop looks for it by its name, and tried in ``scratch_dir``. Where that
-    fails, it is Hadoop's own.
-    """
-    try:
-        _define_files(jvm)
-        _try_files(jvm, scratch_dir / "checkpoint-files")
-    except Exception as error:
-        log.warning(
-            "checkpoints are written by Hadoop's own classes, which is slower: %s", one_line(str(error))
-        )
-        return _HADOOP_CLASS
-    return _LOCAL_CLASS
-
-
-def _define_files(jvm: Any) -> None:
-    """Once for a JVM."""
-    beside = jvm.java.lang.Class.forName(_HADOOP_CLASS)
-    loader = beside.getClassLoader()
-    with contextlib.suppress(Exception):
-        jvm.java.lang.Class.forName(_LOCAL_CLASS, False, loader)
-        return
-    methods = jvm.java.lang.invoke.MethodHandles
-    lookup = methods.privateLookupIn(beside, methods.lookup())
-    for code in compiled(jvm, "localfiles.java", loader).getBytecodes().values():
-        lookup.defineClass(code)
-
-
-def _try_files(jvm: Any, directory: Path) -> None:
-    """Make, rename and remove something: what a class lacks shows when it is used."""
-    settings = jvm.org.apache.hadoop.conf.Configuration()
-    settings.set(_CHECKPOINT_FILES.removeprefix("spark.hadoop."), _LOCAL_CLASS)
-    files = jvm.org.apache.hadoop.fs.AbstractFileSystem.get(jvm.java.net.URI("file:///"), settings)
-    one, other = (jvm.org.apache.hadoop.fs.Path(f"{directory.as_uri()}{end}") for end in ("", "-renamed"))
-    files.mkdir(one, jvm.org.apache.hadoop.fs.permission.FsPermission("700"), True)
-    files.renameInternal(one, other, True)
-    files.delete(other, True)
 
 
 def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
@@ -274,9 +220,9 @@ def open_session(
     try:
         # getOrCreate of a SparkSession would look for an active session of a context that was stopped.
         SparkSession._instantiatedSession = None
-        if not executors and _CHECKPOINT_FILES not in chosen:
+        if not executors and CHECKPOINT_FILES not in chosen:
             SparkContext._ensure_initialized()
-            settings.set(_CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm, Path(work_dir)))
+            settings.set(CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm, Path(work_dir)))
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
         _expect_the_end(context)

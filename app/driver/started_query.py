@@ -23,8 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.checkpoints import COMMITS_REMEMBERED, Past, mark_begun, read_past
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
+from app.driver.file_backlog import FileBacklog
 from app.driver.gateway import BatchRun, Gateway
-from app.driver.load import FileBacklog, spark_figures
+from app.driver.load import spark_figures
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.sinks.base import Written

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from app.driver import gateway
+from app.driver import gate
 from app.driver.document_query import DocumentQuery
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening
@@ -70,7 +70,7 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
         )
         try:
             self_test(session)
-            gateway.self_test()
+            gate.self_test()
             _run(session, directory / "warm-up")
         finally:
             shutil.rmtree(directory / "warm-up", ignore_errors=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,20 +28,19 @@ from app.driver.batch.results import (
     views_dir,
     write_result,
 )
+from app.driver.batch.sources import Schemas
 from app.driver.batch.storage import Storages
 from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.scala import scala_context
 from app.driver.session import region_session
-from app.driver.sinks.base import BatchRef, open_sink
+from app.driver.sinks.base import BatchRef
+from app.driver.sinks.opening import open_sink
 from app.driver.sources.opening import read_static
 from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.batch import Read, RegionOrder, Result
 from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec
 from app.model.resultsurl import below, is_local
-
-if TYPE_CHECKING:
-    from app.driver.batch.attempt import Schemas
 
 # Spark's catalog is one for all runs of a process, a region may be planned twice, and a job may have a catalog that
 # other processes use too.

@@ -24,7 +24,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from app.driver.arrivals import RAW_FILES
-from app.driver.failures import DriverError, describe, java_causes, one_line
+from app.driver.causes import java_causes
+from app.driver.failures import DriverError, describe, one_line
 from app.durablefiles import write_whole
 from app.model.resultsurl import is_local
 

@@ -1,28 +1,17 @@
-"""Where a program is: the place of an event, which is file and line of the innermost frame in the job's artifacts;
-whether its threads work or wait for something; and its end in one sentence.
+"""The place of an event in a program: file and line of the innermost frame in the job's artifacts; and the end
+of the program in one sentence.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from app.driver.failures import DriverError, Failure, describe, one_line
-
-_POLL_S = 0.2
-# Between two lines of a program there is less, but for what it waits for.
-_STILL_S = 2.0
-_OTHERS_WITHIN_S = 15.0
-_IDLE_S = 8.0
-
-_Position = tuple[int, int, int]
 
 
 class Places:
@@ -108,54 +97,3 @@ def _of_exit(error: SystemExit, place: str, stack: str) -> Failure | None:
     return Failure(
         told if told.endswith((".", "!", "?")) else f"{told}.", stack, user_error=f"SystemExit at {place}"
     )
-
-
-class ProgramThreads:
-    """The threads in which code of the program is, or has called what is."""
-
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._waiting: set[int] = set()
-
-    def await_others(self) -> None:
-        """Until every other thread of the program stands still too, which may be about to start a query of its own; for
-        some time at most."""
-        end = time.monotonic() + _OTHERS_WITHIN_S
-        self._waiting.add(threading.get_ident())
-        seen: dict[int, tuple[_Position, float]] = {}
-        while time.monotonic() < end:
-            if all(each >= _STILL_S for each in self._still_s(seen).values()):
-                return
-            _pause(_POLL_S)
-
-    def await_idle(self, may_be: Callable[[], bool]) -> None:
-        """Until all of them have stood still for a while, as long as ``may_be``."""
-        seen: dict[int, tuple[_Position, float]] = {}
-        while True:
-            still_s = self._still_s(seen)
-            if still_s and all(each >= _IDLE_S for each in still_s.values()):
-                if may_be():
-                    return
-                seen.clear()
-            _pause(_POLL_S)
-
-    def _still_s(self, seen: dict[int, tuple[_Position, float]]) -> dict[int, float]:
-        """For how long each thread that waits for no query has been where it is; ``seen`` is kept between two looks."""
-        now = time.monotonic()
-        found = {}
-        for ident, frame in sys._current_frames().items():
-            if ident in self._waiting or self._places.of_frame(frame) is None:
-                continue
-            inner = frame
-            while inner.f_back is not None and self._places.named(inner.f_code.co_filename) is None:
-                inner = inner.f_back
-            position = (id(frame.f_code), id(inner), inner.f_lasti)
-            before = seen.get(ident)
-            since = before[1] if before is not None and before[0] == position else now
-            found[ident] = (position, since)
-        seen.clear()
-        seen.update(found)
-        return {ident: now - since for ident, (_, since) in found.items()}
-
-
-_pause = time.sleep

@@ -24,7 +24,8 @@ from app.driver.failures import DriverError, Failure
 from app.driver.locks import BeingWritten
 from app.driver.plan_check import check_by_spark
 from app.driver.program.origin import Origin, StateMismatch, check_state
-from app.driver.program.places import Places, ProgramThreads
+from app.driver.program.places import Places
+from app.driver.program.threads import ProgramThreads
 from app.driver.repartition import why_impossible
 from app.driver.valves.shape import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame

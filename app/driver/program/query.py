@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import DriverError
-from app.driver.gateway import start_behind
+from app.driver.gate import start_behind
 from app.driver.locks import claim_own_checkpoint
 from app.driver.program.handle import Handle
 from app.driver.program.origin import SINK_NOTE
@@ -24,7 +24,7 @@ from app.driver.repartition import Repartitioner
 from app.driver.scala import scala_context
 from app.driver.session import own_session
 from app.driver.sinks.native import complete_sink_log, folder_of_files
-from app.driver.sources.opening import check_planned_files, may_be_gone
+from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.started_query import Shared, StartedQuery
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.shape import options_of_sources

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyspark.sql import DataFrame
 
-from app.driver.arrivals import BELOW_JOBS_DIR, parquet_rows, staging, write_parts
+from app.driver.arrivals import BELOW_JOBS_DIR
 from app.driver.failures import DriverError, Fenced
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, os_error, run_without_output
 from app.driver.sinks.columns import TableColumn, UnknownType, arrow_column, staged, table_columns
+from app.driver.sinks.staging import parquet_rows, staging, write_parts
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
 if TYPE_CHECKING:

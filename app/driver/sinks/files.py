@@ -25,8 +25,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from app.driver.arrivals import parquet_rows, staging, write_parts
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, os_error, run_without_output
+from app.driver.sinks.staging import parquet_rows, staging, write_parts
 from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, SinkSpec
 from app.model.sink_formats import PARQUET_CODECS, TEXT_CODECS

@@ -1,7 +1,7 @@
 """Spark's own sinks and those of packages: they get the stream itself, not one micro-batch after another.
 
 Of files Spark keeps a log in their folder, `_spark_metadata`, and leaves out a batch whose number is in it, in silence.
-So the folder has to be this query's alone. And the log has to have every batch of its query, also one that
+So the folder has to be this query's alone. The log has to have every batch of its query, also one that
 redistributed the state: Spark's redistribution takes a number of a batch and gives nothing out, so the sink does not
 hear of it; where its log is compacted, every tenth batch, Spark then looks for the number and fails.
 """

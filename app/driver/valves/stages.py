@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.driver.load import Operator, Stage, below, total
+from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
+from app.driver.valves.operators import Operator, below, total
 from app.driver.valves.query_valves import Rows
 from app.model.analysis import Query
 from app.model.jobgraph import PlannedSpec

@@ -6,9 +6,9 @@ import queue
 from pathlib import Path
 from typing import Any
 
-from app.driver.batch.attempt import Schemas
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import is_modulo
+from app.driver.batch.sources import Schemas
 from app.driver.batch.storage import Storages
 from app.driver.vertices import Functions
 from app.model.batch import RegionOrder

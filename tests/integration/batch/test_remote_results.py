@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.driver.batch.attempt import source_bytes
 from app.driver.batch.results import MANIFEST, Keeper
+from app.driver.batch.sources import source_bytes
 from app.model.graphdoc import parse_document
 from tests.integration.batch.conftest import VOLUME
 from tests.integration.batch.harness import KEYS, REMOTE, ROWS, Regions, shuffled_bytes, written

@@ -15,7 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.session import DEFAULT_CONF
-from app.driver.sinks.base import BatchRef, Sink, open_sink
+from app.driver.sinks.base import BatchRef, Sink
+from app.driver.sinks.opening import open_sink
 from app.model.jobgraph import JobVertex, OutputMode, PythonSpec, SinkSpec
 from app.model.ownsettings import FIXED_SETTINGS
 from tests.integration.listeners import await_listeners

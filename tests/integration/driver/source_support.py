@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from app.driver.failures import describe
-from app.driver.sources.opening import Splits, check_planned_files, open_stream
+from app.driver.sources.opening import Splits, open_stream
+from app.driver.sources.planned_files import check_planned_files
 from app.model.jobgraph import JobVertex, SourceSpec
 from tests.integration.listeners import await_listeners
 

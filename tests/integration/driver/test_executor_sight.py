@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from app.cluster.java import usable_java
 from app.cluster.standalone.daemons import DevCluster
-from app.driver.executor_sight import ExecutorSight, warm_up_executor
+from app.driver.executor_sight import ExecutorSight
+from app.driver.executor_warmup import warm_up_executor
 from app.driver.failures import DriverError
 from app.driver.scala import java_list, rdd_at, scala_seq
 

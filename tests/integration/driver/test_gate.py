@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from app.driver.failures import BoundaryStop, describe
-from app.driver.gateway import self_test, start_behind
+from app.driver.gate import self_test, start_behind
 from tests.integration.driver.sink_support import spark_session
 from tests.integration.driver.valve_support import until
 

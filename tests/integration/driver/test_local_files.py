@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from app.driver.session import checkpoint_files
+from app.driver.localfiles import checkpoint_files
 from tests.integration.driver.sink_support import spark_session
 
 HADOOPS = "org.apache.hadoop.fs.local.RawLocalFs"

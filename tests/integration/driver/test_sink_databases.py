@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from app.driver import arrivals
 from app.driver.failures import DriverError, Fenced
 from app.driver.sinks import database
-from app.driver.sinks.base import Sink, Written
+from app.driver.sinks.base import Sink, Written, staging
 from app.model.jobgraph import OutputMode
 from app.model.sink_formats import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
@@ -85,7 +84,7 @@ def test_an_empty_batch_is_recorded(spark: SparkSession, store: Store) -> None:
 
 
 def _die_before_the_action(patched: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]) -> None:
-    patched.setattr(arrivals, "run_action", lambda *_: crash())
+    patched.setattr(staging, "run_action", lambda *_: crash())
     run(allowed)
 
 
@@ -159,14 +158,14 @@ def test_a_newer_epoch_that_writes_between_the_action_and_the_transaction_is_see
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale, newer = store.sink(), store.sink()
-    run_action = arrivals.run_action
+    run_action = staging.run_action
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(arrivals, "run_action", run_action)
+        monkeypatch.setattr(staging, "run_action", run_action)
         newer.write(numbers(spark, 0, 10), ref(0, epoch=2), allowed)
         return run_action(*arguments)
 
-    monkeypatch.setattr(arrivals, "run_action", overtaken)
+    monkeypatch.setattr(staging, "run_action", overtaken)
     with pytest.raises(Fenced):
         stale.write(numbers(spark, 0, 10), ref(0, epoch=1), allowed)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
@@ -176,14 +175,14 @@ def test_a_second_writer_of_the_same_epoch_writes_nothing(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = store.sink(), store.sink()
-    run_action = arrivals.run_action
+    run_action = staging.run_action
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(arrivals, "run_action", run_action)
+        monkeypatch.setattr(staging, "run_action", run_action)
         second.write(numbers(spark, 0, 10), ref(0), allowed)
         return run_action(*arguments)
 
-    monkeypatch.setattr(arrivals, "run_action", overtaken)
+    monkeypatch.setattr(staging, "run_action", overtaken)
     assert first.write(numbers(spark, 0, 10), ref(0), allowed) == Written(10, repeated=True)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
 

@@ -15,9 +15,8 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from app.driver import arrivals
 from app.driver.failures import DriverError, Fenced
-from app.driver.sinks import files
+from app.driver.sinks import files, staging
 from tests.integration.driver.sink_support import (
     QUERY,
     Crash,
@@ -115,7 +114,7 @@ def test_a_job_without_rows_makes_no_file(spark: SparkSession, tmp_path: Path, s
 
 def _die_before_the_action(monkeypatch: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(arrivals, "run_action", lambda *_: crash())
+        patched.setattr(staging, "run_action", lambda *_: crash())
         with pytest.raises(Crash):
             run(allowed)
 

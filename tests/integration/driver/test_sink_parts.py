@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from app.driver import arrivals
 from app.driver.failures import DriverError
-from app.driver.sinks.base import Written
+from app.driver.sinks.base import Written, staging
 from tests.integration.driver.database_support import Store, numbers, store_of
 from tests.integration.driver.sink_support import allowed, counting, opened, ref, spark_session, vertex
 
 FORMATS = ("parquet", "csv", "json")
 
-run_action = arrivals.run_action
-list_parts = arrivals.list_parts
+run_action = staging.run_action
+list_parts = staging.list_parts
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def as_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "is_on_this_host", lambda _frame: False)
+    monkeypatch.setattr(staging, "is_on_this_host", lambda _frame: False)
     monkeypatch.setattr(arrivals, "APPEARS_S", 0.0)
 
 
@@ -47,7 +47,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, *lost: int) -> None:
             if int(part.name.split("-")[1]) in lost:
                 part.unlink()
 
-    monkeypatch.setattr(arrivals, "run_action", written)
+    monkeypatch.setattr(staging, "run_action", written)
 
 
 def let_appear(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
@@ -61,7 +61,7 @@ def let_appear(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     monkeypatch.setattr(arrivals, "APPEARS_S", 60.0)
     monkeypatch.setattr(arrivals, "_LOOK_S", 0.01)
-    monkeypatch.setattr(arrivals, "list_parts", seen)
+    monkeypatch.setattr(staging, "list_parts", seen)
     return lambda: looks
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.driver.executor_sight import _HOLD, _LOOK
+from app.driver.executor_sight import _LOOK
+from app.driver.executor_warmup import _HOLD
 
 
 def run_by(executor: int, script: str, *arguments: object) -> subprocess.Popen[str]:

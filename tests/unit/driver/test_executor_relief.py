@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.driver import executor_sight
-from app.driver.executor_sight import _relieve
+from app.driver import executor_warmup
+from app.driver.executor_warmup import _relieve
 
 
 class Held:
@@ -51,7 +51,7 @@ def test_nobody_holds_what_has_been_warmed_up_already(tmp_path: Path) -> None:
 def test_it_gives_way_when_nobody_can_be_seen_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor_sight, "_RELIEF_S", 0.05)
+    monkeypatch.setattr(executor_warmup, "_RELIEF_S", 0.05)
     assert not relieved(Held(tasks=0), tmp_path).exists()
 
 
@@ -90,12 +90,12 @@ def test_who_holds_it_asks_what_it_sees_until_it_has_answered(
     backend = SimpleNamespace(isExecutorActive=lambda _: True)
     context: Any = SimpleNamespace(setLocalProperty=lambda *_: None)
     monkeypatch.setattr(
-        executor_sight, "scala_context", lambda _: SimpleNamespace(schedulerBackend=lambda: backend)
+        executor_warmup, "scala_context", lambda _: SimpleNamespace(schedulerBackend=lambda: backend)
     )
-    monkeypatch.setattr(executor_sight, "shell_at", lambda *_: SimpleNamespace(collect=collect))
-    monkeypatch.setattr(executor_sight, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(executor_warmup, "shell_at", lambda *_: SimpleNamespace(collect=collect))
+    monkeypatch.setattr(executor_warmup, "_AGAIN_S", 0.0)
     sight: Any = Sight()
-    held = executor_sight._Held(context, 3, sight)
+    held = executor_warmup._Held(context, 3, sight)
     holder = held.while_there(tmp_path / "first")
     holder.join(20)
     assert not holder.is_alive() and ends == []

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.driver import load
-from app.driver.load import FileBacklog, Waiting
+from app.driver import file_backlog
+from app.driver.file_backlog import FileBacklog, Waiting
 from app.driver.progress import SourceTold
 
 
@@ -18,7 +18,7 @@ class Folder:
         self.now_s, self.takes_s = 100.0, 0.0
         self.waiting: Waiting | None = Waiting(0, 0, 0)
         self.asked: list[tuple[int, int, int, bool]] = []
-        patch.setattr(load, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        patch.setattr(file_backlog, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.backlog = FileBacklog(self._find)
 
     def _find(self, place: int, after: int, end: int, look: bool) -> Waiting | None:

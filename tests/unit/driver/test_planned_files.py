@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.driver.failures import DriverError
-from app.driver.sources.opening import check_planned_files
+from app.driver.sources.planned_files import check_planned_files
 
 
 def planned(checkpoint: Path, file: Path) -> Path:

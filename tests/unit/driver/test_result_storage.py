@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 
-from app.driver.batch.attempt import local_size
 from app.driver.batch.results import MANIFEST, Keeper, LostResult, check_result, readable, sweep, views_dir
+from app.driver.batch.sources import local_size
 from app.driver.batch.storage import DataFile, LocalStorage, Storage, Storages
 from app.driver.failures import DriverError
 from app.model.batch import Read, RegionOrder, Result

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from app.driver.failures import DriverError
-from app.driver.sinks.base import open_sink
 from app.driver.sinks.files import FileSink
+from app.driver.sinks.opening import open_sink
 from app.driver.sinks.postgresql import copy_lines
 from app.model.jobgraph import JobVertex, SinkSpec
 

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from app.driver import failures
-from app.driver.failures import FINAL, DriverError, chain_of, default_verdict, describe
+from app.driver import causes
+from app.driver.causes import FINAL, chain_of, default_verdict
+from app.driver.failures import DriverError, describe
 from tests.unit.driver.test_failures import JavaError
 
 
@@ -18,8 +19,8 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """Call it with the lists of the job."""
 
     def use(*, final: str = "", recoverable: str = "") -> None:
-        monkeypatch.setattr(failures, "_final", tuple(final.split()))
-        monkeypatch.setattr(failures, "_recoverable", tuple(recoverable.split()))
+        monkeypatch.setattr(causes, "_final", tuple(final.split()))
+        monkeypatch.setattr(causes, "_recoverable", tuple(recoverable.split()))
 
     yield use
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.driver.load import Operator, Stage, tree_of
+from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
+from app.driver.valves.operators import Operator, tree_of
 from app.driver.valves.query_valves import Rows
 from app.driver.valves.stages import Part, Told, shares_of_time, vertex_batches
 from app.model.analysis import Query, queries

@@ -1,0 +1,201 @@
+"""What an exception is made of: its causes in Python and in the JVM, also those that are only text in a message. And
+what their names say: whether it is final or may be tried again, and whether the user's code raised it.
+
+An exception that was merely being handled when another was raised is no cause of it, and is left out. The innermost
+exception of a chain that a list names decides. The lists of the job come before the built-in one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.model.option_values import FINAL_EXCEPTIONS, RECOVERABLE_EXCEPTIONS
+from app.model.protocol import DriverSpec
+
+_MOST_LINKS: Final = 100
+_TOO_GENERAL: Final = frozenset({"object", "BaseException", "Exception"})
+_HANDLED: Final = "During handling of the above exception, another exception occurred:"
+
+# What Spark adds about the query ("Identifier: [...]") looks like the last line of a traceback.
+QUERY_MARK: Final = "=== Streaming Query ==="
+
+# The last line of a Python traceback, as PySpark carries it through the JVM.
+PYTHON_LINE: Final = re.compile(
+    r"^\s*(?!SQLSTATE:)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
+)
+_PYTHON_END: Final = re.compile(
+    r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning))(?:: .*)?$"
+)
+_JAVA_NAME: Final = re.compile(r"(?:^|: )((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))(?=:|\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One exception of a chain. ``names``: every name that stands for it, simple and fully qualified.
+
+    A class of Python answers to the names of its superclasses too, one of Java or of Spark only to its own.
+    """
+
+    name: str
+    names: frozenset[str]
+
+
+def chain_of(error: BaseException) -> tuple[Link, ...]:
+    """``error`` and its causes, outermost first."""
+    found: dict[Link, None] = {}
+    for cause in _causes(error):
+        found[_link_of(type(cause))] = None
+        if came_through_spark(cause):
+            for link in _carried(cause):
+                found.setdefault(link)
+    return tuple(found)[:_MOST_LINKS]
+
+
+def came_through_spark(error: BaseException) -> bool:
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        # PySpark has what Java names as the cause of an error in a field of its own.
+        cause = cause.__cause__ or getattr(cause, "_cause", None)
+
+
+def _link_of(kind: type) -> Link:
+    spark = kind.__module__.startswith(("pyspark.", "py4j."))
+    names = {kind.__name__, f"{kind.__module__}.{kind.__qualname__}"}
+    for above in kind.__mro__[1:]:
+        # Spark's own hierarchy is another in Python than in Java, and says too much: a number that cannot be cast is
+        # an illegal argument.
+        if above.__name__ not in _TOO_GENERAL and (not spark or above.__module__ == "builtins"):
+            names |= {above.__name__, f"{above.__module__}.{above.__qualname__}"}
+    return Link(kind.__name__, frozenset(names))
+
+
+def _carried(error: BaseException) -> list[Link]:
+    """What came with ``error`` from the JVM: first Java's causes, then Python's, which caused those."""
+    text, thrown = "", list[str]()
+    with contextlib.suppress(Exception):
+        text = str(error).partition(QUERY_MARK)[0]
+    with contextlib.suppress(Exception):
+        for each in java_causes(getattr(error, "java_exception", None)):
+            thrown.append(str(each.getClass().getName()))
+    java, python = _classes_in(text)
+    return [*map(_named, dict.fromkeys(thrown + java)), *map(_named, dict.fromkeys(python))]
+
+
+def java_causes(thrown: Any) -> Iterator[Any]:
+    """An exception of Java's and its causes, outermost first."""
+    for _ in range(_MOST_LINKS):
+        if thrown is None:
+            return
+        yield thrown
+        thrown = thrown.getCause()
+
+
+def _classes_in(text: str) -> tuple[list[str], list[str]]:
+    """Classes of Java and of Python, outermost first. Python prints the cause before what it caused."""
+    java: list[str] = []
+    python: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if inside and not line.startswith("    ") and (match := _PYTHON_END.match(line)):
+            python.append(match[1])
+            inside = False
+        elif line.strip() == _HANDLED:
+            del python[-1:]
+        elif line.lstrip().startswith('File "') or "Traceback (most recent call last)" in line:
+            inside = True
+        if not inside or "Traceback" in line:
+            java.extend(name for name in _JAVA_NAME.findall(line) if name not in python)
+    return java, list(reversed(python))
+
+
+def _named(name: str) -> Link:
+    """A class of which only the name is here. Those that Python itself has are known."""
+    simple = name.rpartition(".")[2].rpartition("$")[2]
+    known = getattr(builtins, simple, None)
+    java = "." in name and name[0].islower() and name.startswith(("java", "org.", "scala.", "com."))
+    if not java and isinstance(known, type) and issubclass(known, BaseException):
+        above = _link_of(known)
+        return Link(simple, above.names | {name})
+    return Link(simple, frozenset({simple, name}))
+
+
+FINAL: Final = (
+    "ImportError", "AttributeError", "SyntaxError", "NameError", "NotImplementedError", "AnalysisException",
+    "ParseException", "IllegalArgumentException", "UnsupportedOperationException",
+)  # fmt: skip
+"""What would happen again: the code or the plan is not there, or not possible."""
+
+_ENVIRONMENT: Final = frozenset({"OSError", "MemoryError", "OperationalError", "InterfaceError"})
+"""Raised by a function, but told of something else: a file, a network, a database, memory."""
+
+# Errors of SQL in the data: class 22 of the standard, and what raise_error and assert_true raise.
+_SQL_ERROR: Final = re.compile(
+    r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\](?:(?!\[[A-Z]).){0,4000}?SQLSTATE: (22\w{3}|P0001)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``why`` names what decided, in a sentence; it is empty if no list names anything in the chain."""
+
+    recoverable: bool = True
+    why: str = ""
+
+
+_final: tuple[str, ...] = ()
+_recoverable: tuple[str, ...] = ()
+
+
+def use_rules(spec: DriverSpec) -> None:
+    """From now on the lists of this job hold, names of classes, simple or fully qualified: a driver process has one job
+    at a time."""
+    global _final, _recoverable
+    _final, _recoverable = tuple(spec.final_exceptions), tuple(spec.recoverable_exceptions)
+
+
+def own_verdict(chain: Sequence[Link]) -> Verdict | None:
+    """What the job's lists say; None if they name nothing in ``chain``."""
+    for link in reversed(chain):
+        for names, option, recoverable in (
+            (_final, FINAL_EXCEPTIONS, False),
+            (_recoverable, RECOVERABLE_EXCEPTIONS, True),
+        ):
+            named = next((name for name in names if name in link.names), None)
+            if named is not None:
+                what = "is tried again" if recoverable else "is final"
+                kind = "" if named.rpartition(".")[2] == link.name else f", which {link.name} is"
+                return Verdict(recoverable, f"It {what} because {option} names {named}{kind}.")
+    return None
+
+
+def default_verdict(chain: Sequence[Link]) -> Verdict:
+    """What the built-in list says."""
+    for link in reversed(chain):
+        if any(name in link.names for name in FINAL):
+            return Verdict(False, f"It is final because of {link.name}, which would be raised again.")
+    return Verdict()
+
+
+def user_error(name: str, place: str | None, text: str, chain: Sequence[Link]) -> str | None:
+    """What tells an error of the user's code from others of the same query; None if it is none.
+
+    ``place`` is the line of the user that raised it, ``text`` what Spark says. The same input raises it again, so it
+    is tried again only a few times.
+    """
+    if any(link.names & _ENVIRONMENT for link in chain):
+        return None
+    if (match := _SQL_ERROR.search(text)) is not None:
+        return match[1]
+    return f"{name} at {place}" if place else None

@@ -1,0 +1,69 @@
+"""The threads of a program: whether one works, or waits for something."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from app.driver.program.places import Places
+
+_POLL_S = 0.2
+# Between two lines of a program there is less, but for what it waits for.
+_STILL_S = 2.0
+_OTHERS_WITHIN_S = 15.0
+_IDLE_S = 8.0
+
+_Position = tuple[int, int, int]
+
+
+class ProgramThreads:
+    """The threads in which code of the program is, or has called what is."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._waiting: set[int] = set()
+
+    def await_others(self) -> None:
+        """Until every other thread of the program stands still too, which may be about to start a query of its own; for
+        some time at most."""
+        end = time.monotonic() + _OTHERS_WITHIN_S
+        self._waiting.add(threading.get_ident())
+        seen: dict[int, tuple[_Position, float]] = {}
+        while time.monotonic() < end:
+            if all(each >= _STILL_S for each in self._still_s(seen).values()):
+                return
+            _pause(_POLL_S)
+
+    def await_idle(self, may_be: Callable[[], bool]) -> None:
+        """Until all of them have stood still for a while, as long as ``may_be``."""
+        seen: dict[int, tuple[_Position, float]] = {}
+        while True:
+            still_s = self._still_s(seen)
+            if still_s and all(each >= _IDLE_S for each in still_s.values()):
+                if may_be():
+                    return
+                seen.clear()
+            _pause(_POLL_S)
+
+    def _still_s(self, seen: dict[int, tuple[_Position, float]]) -> dict[int, float]:
+        """For how long each thread that waits for no query has been where it is; ``seen`` is kept between two looks."""
+        now = time.monotonic()
+        found = {}
+        for ident, frame in sys._current_frames().items():
+            if ident in self._waiting or self._places.of_frame(frame) is None:
+                continue
+            inner = frame
+            while inner.f_back is not None and self._places.named(inner.f_code.co_filename) is None:
+                inner = inner.f_back
+            position = (id(frame.f_code), id(inner), inner.f_lasti)
+            before = seen.get(ident)
+            since = before[1] if before is not None and before[0] == position else now
+            found[ident] = (position, since)
+        seen.clear()
+        seen.update(found)
+        return {ident: now - since for ident, (_, since) in found.items()}
+
+
+_pause = time.sleep

@@ -1,0 +1,126 @@
+"""The physical plan of a batch as a tree of plain values, and how many rows each operator gave.
+
+Spark counts rows at some operators only. The others give as many as they get, or nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.driver.valves.query_valves import Rows
+
+METRICS: Final = (
+    "numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten", "pythonProcessingTime",
+    "pythonTotalTime", "allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs",
+)  # fmt: skip
+"""Those of Spark's metrics of an operator that are read."""
+
+_ROWS: Final = ("numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten")
+_AS_MANY: Final = frozenset(
+    {
+        "AppendColumns", "AppendColumnsWithObject", "ArrowEvalPython", "ArrowWindowPython", "BatchEvalPython",
+        "Coalesce", "CollectMetrics", "DeserializeToObject", "EventTimeWatermark", "InputAdapter",
+        "MapElements", "Project", "ReusedExchange", "RowToColumnar", "SerializeFromObject", "ShuffleExchange",
+        "Sort", "WholeStageCodegen", "Window", "WindowInPandas",
+    }
+)  # fmt: skip
+"""Operators that give a row for each that they get."""
+
+_FRAMES: Final = frozenset({"Coalesce", "InputAdapter", "WholeStageCodegen"})
+"""They do nothing with a row."""
+
+_EXCHANGES: Final = frozenset({"BroadcastExchange", "ShuffleExchange"})
+
+
+@dataclass(eq=False, slots=True)
+class Operator:
+    """``valve``: which one it is. ``keeps_state``: Spark tells of the state of each such operator, in the order of
+    `operators_of`. ``figures``: those of `METRICS` that it has."""
+
+    kind: str
+    keeps_state: bool
+    figures: Mapping[str, int]
+    valve: Rows | None = None
+    children: list[Operator] = field(default_factory=list)
+    parent: Operator | None = None
+
+    @property
+    def begins_stage(self) -> bool:
+        """Whether what is below it runs in other stages."""
+        return self.kind in _EXCHANGES
+
+    @property
+    def works(self) -> bool:
+        return self.kind not in _FRAMES
+
+    @property
+    def timed_ms(self) -> int:
+        """How long it took by a metric of its own; 0 without one."""
+        of = self.figures
+        python_ms = of.get("pythonProcessingTime") or of.get("pythonTotalTime", 0)
+        return (
+            python_ms
+            + of.get("allUpdatesTimeMs", 0)
+            + of.get("allRemovalsTimeMs", 0)
+            + of.get("commitTimeMs", 0)
+        )
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it produced; None if Spark has not counted them."""
+        for name in _ROWS:
+            if name in self.figures:
+                return self.figures[name]
+        if self.kind == "Union":
+            return total(child.rows for child in self.children)
+        if self.kind in _AS_MANY and len(self.children) == 1:
+            return self.children[0].rows
+        return None
+
+    @property
+    def vertex_id(self) -> str:
+        """That of what ends a part of the plan next above: where a vertex keeps state, its own."""
+        valves = (node.valve for node in self.above if node.valve is not None and not node.valve.is_front)
+        return next((valve.vertex_id for valve in valves), "")
+
+    @property
+    def above(self) -> Iterator[Operator]:
+        """Those that its rows go to, the nearest first."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+
+def total(numbers: Iterator[int | None]) -> int | None:
+    """Their sum; None if one of them is not known, or there are none."""
+    found = list(numbers)
+    known = [each for each in found if each is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def tree_of(listed: Iterable[Sequence[Any]], rows: Mapping[int, Rows]) -> list[Operator]:
+    """The operators of a plan, each before those that it gets rows from.
+
+    ``listed``: as `Load.operators` of `load.java` answers: kind, number of children, RDD, whether it keeps state, and
+    figures. ``rows``: the valves of the plan, by the id of their RDD.
+    """
+    found: list[Operator] = []
+    waiting: list[Operator | None] = [None]
+    for kind, children, rdd_id, keeps_state, figures in listed:
+        parent = waiting.pop()
+        made = Operator(kind.removesuffix("Exec"), keeps_state, figures, rows.get(rdd_id), [], parent)
+        found.append(made)
+        if parent is not None:
+            parent.children.append(made)
+        waiting += [made] * children
+    return found
+
+
+def below(node: Operator) -> Iterator[Operator]:
+    """``node`` and all that it gets rows from."""
+    yield node
+    for child in node.children:
+        yield from below(child)
