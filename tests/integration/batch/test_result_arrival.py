@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.driver import arrivals
-from app.driver.batch import hadoop, results, storage
+from app.driver.batch import results, storage
 from app.driver.batch.region import RegionDone
 from app.driver.batch.results import MANIFEST
 from app.driver.batch.storage import DataFile, Storage

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError, Fenced
-from app.driver.sinks import database
-from app.driver.sinks.base import Sink, Written, staging
+from app.driver.sinks import database, staging
+from app.driver.sinks.base import Sink, Written
 from app.model.jobgraph import OutputMode
 from app.model.sink_formats import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert

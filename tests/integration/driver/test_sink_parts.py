@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from app.driver import arrivals
 from app.driver.failures import DriverError
-from app.driver.sinks.base import Written, staging
+from app.driver.sinks import staging
+from app.driver.sinks.base import Written
 from tests.integration.driver.database_support import Store, numbers, store_of
 from tests.integration.driver.sink_support import allowed, counting, opened, ref, spark_session, vertex
 
