@@ -13,13 +13,14 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pages import DOCS, PageError, renewed, run
 
 from app.scheduler.adaptive.draft import ENTRY, STATUS
-from app.scheduler.table import TABLE, Edge, describe_edges
+from app.scheduler.table import TABLE
 from app.scheduler.transitions import CANCELING, FAILING, FINISHED, PHASES
 
 BEGIN = "<!-- generated from the transition table by docs/generate_states.py: begin -->"
@@ -58,6 +59,22 @@ EVENT_WORDS = {
 """Short labels of the event classes in the diagrams."""
 
 
+class Edge(NamedTuple):
+    """One edge of the table. ``target`` equals ``source`` where the phase is not left."""
+
+    source: str
+    event: str
+    target: str
+    when: str
+
+
+EDGES = [
+    Edge(source, event, target, when)
+    for (source, event), row in TABLE.items()
+    for target, when in row.edges.items()
+]
+
+
 def page_name(phase: str) -> str:
     """CreatingExecutionGraph -> creating-execution-graph.md"""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", phase).lower() + ".md"
@@ -82,9 +99,8 @@ def diagram(edges: Iterable[Edge], *, start: bool) -> str:
 
 def overview() -> str:
     """The generated part of states.md."""
-    edges = list(describe_edges())
-    inner = [edge for edge in edges if edge.target not in ENDS]
-    ways_out = [edge for edge in edges if edge.target in ENDS and edge.event != "SuspendRequested"]
+    inner = [edge for edge in EDGES if edge.target not in ENDS]
+    ways_out = [edge for edge in EDGES if edge.target in ENDS and edge.event != "SuspendRequested"]
     rows = [
         f"| [{phase}](states/{page_name(phase)}) | {STATUS.get(phase, 'FINISHED, CANCELED, FAILED or SUSPENDED')} "
         f"| {sum(1 for source, event in TABLE if source == phase and event != ENTRY)} |"
@@ -116,12 +132,10 @@ def phase_table(phase: str) -> str:
     rows = [
         f"| {'at once' if edge.event == ENTRY else f'`{edge.event}`'} "
         f"| {'stays' if edge.target == phase else f'[{edge.target}]({page_name(edge.target)})'} | {edge.when} |"
-        for edge in describe_edges()
+        for edge in EDGES
         if edge.source == phase
     ]
-    sources = dict.fromkeys(
-        edge.source for edge in describe_edges() if edge.target == phase and edge.source != phase
-    )
+    sources = dict.fromkeys(edge.source for edge in EDGES if edge.target == phase and edge.source != phase)
     entered = ", ".join(f"[{source}]({page_name(source)})" for source in sources)
     refused = [f"`{event}`" for event in EVENT_WORDS if event != ENTRY and (phase, event) not in TABLE]
     return "\n".join(

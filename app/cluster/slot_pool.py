@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from app.cluster.ports import Offer
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
-from app.scheduler.arbiter import Allotment, Claim, arbitrate, next_review_ms
-from app.scheduler.releasable_slots import Releasable
-from app.scheduler.share_sentences import reason_of
+from app.scheduler.adaptive.slot_declaration import Releasable
+from app.scheduler.arbiter import Allotment, Claim, arbitrate, next_review_ms, reason_of
 
 HOLDING_MS = 60_000
 """For how long a job keeps what it got before shares are evened out."""

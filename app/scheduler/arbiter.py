@@ -22,7 +22,8 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
-from app.model.slot_share import WEIGHT_MAX
+from app.model.sentences import duration_in_words
+from app.model.slot_share import WEIGHT_MAX, SlotShare
 from app.model.value import value
 
 
@@ -158,7 +159,10 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     growing = [claim for claim in claims if bases[claim.job_id] <= claim.held < shares[claim.job_id]]
 
     # First what is of no use where it is, then what jobs below their lower bounds need, then what evens out shares.
-    allowed = {claim.job_id: claim.held - _beyond_use(claim, bases) for claim in claims}
+    # Of no use are slots with which a job cannot run and is not to run, and those beyond its cap.
+    allowed = {
+        claim.job_id: 0 if bases[claim.job_id] == 0 else claim.held - claim.surplus for claim in claims
+    }
     needed = sum(bases[claim.job_id] - claim.held for claim in starving)
     kept = _kept_in_place(claims, shares)
     short = needed - _left(total, allowed)
@@ -212,12 +216,6 @@ def _bases(claims: Sequence[Claim], total: int) -> tuple[dict[str, int], dict[st
             if claim.minimal <= total and blocked_below is None:
                 blocked_below = claim.priority
     return bases, waiting
-
-
-def _beyond_use(claim: Claim, bases: Mapping[str, int]) -> int:
-    """What a job gives back whether or not another one wants it: slots with which it cannot run and is not to run, and
-    those beyond its cap."""
-    return claim.held if bases[claim.job_id] == 0 else claim.surplus
 
 
 def _left(total: int, allowed: Mapping[str, int]) -> int:
@@ -331,3 +329,72 @@ def _why(claim: Claim, allowed: int, share: int, kept: int, *, evens: bool) -> W
         (share == claim.limit, Why.CAPPED),
     )
     return next((why for applies, why in reasons if applies), Why.SHARE)
+
+
+def reason_of(allotment: Allotment, share: SlotShare, total: int) -> str | None:
+    """Why a job gets or gives slots, for its rescale record; None if it may have all that it asks for, or all that
+    there are."""
+    of_all = f"{allotment.share} of {total} slot(s) ({share.in_words()})"
+    match allotment.why:
+        case Why.OVER_CAP | Why.CAPPED:
+            return f"Its cap is {share.cap} slot(s)."
+        case Why.GIVES:
+            return f"Another job is below its lower bounds; the share of this one is {of_all}."
+        case Why.EVENS_OUT:
+            return f"Shares are evened out: that of this job is {of_all}."
+        case Why.SHARE | Why.GROWING | Why.HOLDS | Why.KEEPS if allotment.share < total:
+            return f"Its share is {of_all}."
+        case _:
+            return None
+
+
+def sentences_of(allotment: Allotment, share: SlotShare, *, held: int, total: int, now_ms: int) -> list[str]:
+    """For the explanation of a job that holds ``held`` of ``total`` slots."""
+    if allotment.why is Why.SHARE and allotment.share == total:
+        # There are no more, which is told elsewhere; nobody else has to do with it.
+        return []
+    sentence = _of_one_that_waits(allotment, share) or _of_one_that_has(allotment, share, held, now_ms)
+    return [] if sentence is None else [sentence]
+
+
+def _of_one_that_waits(allotment: Allotment, share: SlotShare) -> str | None:
+    match allotment.why:
+        case Why.NO_ROOM:
+            return (
+                f"Its lower bounds need {allotment.missing} slot(s) more than are free or can be given back."
+            )
+        case Why.AFTER_OTHERS:
+            return f"A job of a higher priority than {share.priority} waits for room, and comes first."
+        case Why.CAP_TOO_LOW:
+            return f"Its cap of {share.cap} slot(s) is below its lower bounds."
+        case Why.ARRIVING:
+            return "Other jobs are giving back slots that its lower bounds need."
+        case _:
+            return None
+
+
+def _of_one_that_has(allotment: Allotment, share: SlotShare, held: int, now_ms: int) -> str | None:
+    gives, more = held - allotment.allowed, held - allotment.share
+    if share.cap is not None and held > share.cap and gives <= 0:
+        return f"It holds {held} slot(s), more than its cap of {share.cap}, and cannot give any back while it runs."
+    match allotment.why:
+        case Why.OVER_CAP if gives > 0:
+            return f"It gives {gives} slot(s) back: its cap is {share.cap}."
+        case Why.CAPPED:
+            return f"Its cap keeps it at {allotment.share} slot(s)."
+        case Why.GIVES if gives > 0:
+            return f"It gives {gives} slot(s) back: another job is below its lower bounds."
+        case Why.EVENS_OUT if gives > 0:
+            return f"It gives {gives} slot(s) back: another job has had less than its share for long enough."
+        case Why.HOLDS if allotment.due_ms is not None:
+            due = duration_in_words(allotment.due_ms - now_ms)
+            return f"It holds {more} slot(s) more than its share; other jobs may have them in {due}."
+        case Why.KEEPS:
+            return f"It holds {more} slot(s) more than its share, and keeps them: it could give them by a restart only."
+        case Why.GROWING:
+            return f"Its share is {allotment.share} slots, some of which other jobs hold still."
+        case Why.SHARE:
+            words = share.in_words()
+            return f"Its share of the slots is {allotment.share}, as other jobs want some too ({words})."
+        case _:
+            return None

@@ -7,7 +7,7 @@ from typing import Final
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended
 from app.scheduler.adaptive import budget, local_failover, pending, repartition, restart_strategy
-from app.scheduler.adaptive.attainable import plan_holds
+from app.scheduler.adaptive.attainable import change_in_words, in_words, plan_holds
 from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.no_change import versions_of
@@ -28,7 +28,6 @@ from app.scheduler.adaptive.state import (
 )
 from app.scheduler.adaptive.transition_manager import TIMERS
 from app.scheduler.adaptive.trial import is_over
-from app.scheduler.adaptive.words import change_in_words, in_words
 from app.scheduler.batch.explain import batch_sentences, batch_violations
 from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.slots import Demand

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.slot_declaration import Releasable
 from app.scheduler.arbiter import Allotment
-from app.scheduler.releasable_slots import Releasable
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,20 +46,3 @@ def following(phase: str, event: str) -> Collection[str]:
     """The phases that can follow ``phase`` under ``event``."""
     row = TABLE.get((phase, event))
     return () if row is None else row.edges
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One edge of the table. ``target`` equals ``source`` where the phase is not left."""
-
-    source: str
-    event: str
-    target: str
-    when: str
-
-
-def describe_edges() -> Iterator[Edge]:
-    """Every edge with its comment, in table order."""
-    for (source, event), row in TABLE.items():
-        for target, when in row.edges.items():
-            yield Edge(source, event, target, when)

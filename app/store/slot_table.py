@@ -16,7 +16,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.engine import Connection
 
-from app.scheduler.releasable_slots import Releasable
+from app.scheduler.adaptive.slot_declaration import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
 from app.store.leases import holds_lease
 from app.store.members import task_manager_of

@@ -1,14 +1,15 @@
-"""The attainable parallelism of a running job with its slots and bounds, and the rung of the rescale to it."""
+"""The parallelism that a running job can attain with its slots and bounds, and the rung of the rescale to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.model.jobgraph import InPlace, JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Plan, Rung
 from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
 
@@ -82,3 +83,18 @@ def plan_holds(state: JobState, plan: Plan) -> bool:
     """Whether every slot of ``plan`` is held."""
     held = {slot.id for slot in state.slots}
     return all([held.issuperset(own) for _, own in plan.group_slots])
+
+
+def in_words(graph: JobGraph, parallelism: Iterable[tuple[str, int]]) -> str:
+    """'source 2, sink 4'"""
+    return ", ".join(f"{graph.by_id[vertex].name} {count}" for vertex, count in parallelism)
+
+
+def change_in_words(graph: JobGraph, before: Parallelism, after: Parallelism) -> str:
+    """'sink 2 to 4': the vertices that differ."""
+    old = dict(before)
+    return ", ".join(
+        f"{graph.by_id[vertex].name} {old[vertex]} to {count}"
+        for vertex, count in after
+        if count != old[vertex]
+    )

@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from app.scheduler.adaptive import hold
-from app.scheduler.adaptive.attainable import attainable_now
+from app.scheduler.adaptive.attainable import attainable_now, in_words
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
-from app.scheduler.adaptive.words import in_words
 
 
 def versions_of(state: JobState) -> tuple[int, int, int]:

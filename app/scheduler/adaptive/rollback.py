@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.model.plan import Plan
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.scheduler.adaptive import slot_declaration, timeline
+from app.scheduler.adaptive.attainable import change_in_words, in_words
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
 from app.scheduler.adaptive.evolve import evolve
@@ -24,7 +25,6 @@ from app.scheduler.adaptive.trial import (
     slots_for,
     trial_of,
 )
-from app.scheduler.adaptive.words import change_in_words, in_words
 
 
 def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace, ...], *, ran: bool) -> None:

@@ -1,19 +1,23 @@
 """The slots that a job declares and gives back: declared slots, held slots, surplus slots.
 
 Slots are raised before parallelism and lowered after it: a slot is surplus only when no plan uses it and the job
-holds more than its requirement. It is given back exactly ``slot.idle.timeout`` after it became surplus.
+holds more than its requirement. It is given back exactly ``slot.idle.timeout`` after it became surplus. What else a
+job could give while it runs, for other jobs, is told to the arbiter (`Releasable`).
 """
 
 from __future__ import annotations
 
-from app.model.plan import Plan, Slot
+from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
 from app.model.scaling_policy import within
+from app.model.value import value
 from app.scheduler.adaptive import hold
+from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import SlotShareUpdated
-from app.scheduler.adaptive.state import Executing, JobState
+from app.scheduler.adaptive.hold import demand
+from app.scheduler.adaptive.state import Executing, JobState, Restarting
 from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.slots import Demand
 
@@ -61,7 +65,6 @@ def plans_of(state: JobState) -> list[Plan]:
 
 
 def slots_of(plan: Plan) -> set[str]:
-    """The ids of all slots of ``plan``."""
     return set().union(*[own for _, own in plan.group_slots])
 
 
@@ -129,3 +132,50 @@ def _least_needed(state: JobState, count: int) -> list[Slot]:
         key=lambda one: (one[1].id not in known, one[1].id in before, load[one[1].task_manager_id], -one[0])
     )
     return [slot for _, slot in candidates[:count]]
+
+
+@value
+class Releasable:
+    """``running``: something of the job runs in its slots. ``can_give``: it can give some back meanwhile.
+    ``in_place_floor``: so many it has to keep to do so in place; with fewer its queries would restart."""
+
+    running: bool = False
+    can_give: bool = True
+    in_place_floor: int = 0
+
+
+def releasable_of(state: JobState) -> Releasable:
+    """What the job can give now, by the plan in force or on its way.
+
+    The driver of a BATCH job has its cores for life. A vertex whose parallelism stands in Spark's plan changes by a
+    restart only; but it may be at its upper bound with fewer slots as well, and then they are free to go.
+    """
+    if not state.attempt_alive:
+        return Releasable()
+    if state.graph.runs_by_regions:
+        return Releasable(running=True, can_give=False)
+    plans = plans_of(state)
+    if not plans or isinstance(state.phase, Restarting):
+        # It does not run on with these slots for sure.
+        return Releasable(running=True)
+    return Releasable(running=True, in_place_floor=_in_place_floor(state, plans[-1]))
+
+
+def _in_place_floor(state: JobState, plan: Plan) -> int:
+    """With fewer slots no vertex is more parallel, so what holds of a number holds of all between it and the plan's."""
+    now = dict(plan.parallelism)
+    goal = demand(state)
+
+    def is_in_place(count: int) -> bool:
+        then = goal.parallelism(count)
+        return then is not None and rung_between(state.graph, now, then) in (None, Rung.IN_PLACE)
+
+    # From `enough` slots on it is so, or that is the plan's own number; with `too_few` it is not.
+    enough, too_few = plan.slot_count, goal.minimal - 1
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if is_in_place(middle):
+            enough = middle
+        else:
+            too_few = middle
+    return enough

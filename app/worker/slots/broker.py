@@ -12,9 +12,9 @@ from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
+from app.scheduler.adaptive.slot_declaration import Releasable, releasable_of
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
-from app.scheduler.releasable_slots import Releasable, releasable_of
 from app.worker.clock import Clock
 from app.worker.views import Supply
 

@@ -22,9 +22,9 @@ from app.cluster.shared_slots import pool_of_all
 from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
+from app.scheduler.adaptive.slot_declaration import releasable_of
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
-from app.scheduler.releasable_slots import releasable_of
 from app.scheduler.slot_ledger import Ask, Entry, Holding, SlotGrant
 from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, OwnClaim, SlotTable

@@ -15,7 +15,7 @@ from app.cluster.slot_pool import SlotPool
 from app.cluster.standalone.cluster import StandaloneCluster
 from app.cluster.standalone.roster import NotAMaster, application_name, job_of, read_roster
 from app.model.plan import Slot
-from app.scheduler.releasable_slots import Releasable
+from app.scheduler.adaptive.slot_declaration import Releasable
 
 JOB = "0123456789abcdef0123456789abcdef"
 

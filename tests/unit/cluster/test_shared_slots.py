@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from app.cluster.ports import Offer
 from app.cluster.shared_slots import decide, pool_of_all
 from app.model.plan import Slot
+from app.scheduler.adaptive.slot_declaration import Releasable
 from app.scheduler.arbiter import Why
-from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, Holding, SlotClaim, SlotGrant, may_hold, usable
 from tests.unit.cluster.ledger_world import complaint
 

@@ -6,8 +6,8 @@ from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.slot_declaration import Releasable
 from app.scheduler.arbiter import Why
-from app.scheduler.releasable_slots import Releasable
 
 
 def ids(pool: SlotPool, job: str) -> list[str]:

@@ -24,7 +24,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.releasable_slots import releasable_of
+from app.scheduler.adaptive.slot_declaration import releasable_of
 from tests.slot_rules import Asks, at_rest, division
 from tests.unit.scheduler.driving import Job, chain
 

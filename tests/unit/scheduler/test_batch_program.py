@@ -11,7 +11,7 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import SendPlan, StartAttempt, StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, StopRequested
-from app.scheduler.releasable_slots import releasable_of
+from app.scheduler.adaptive.slot_declaration import releasable_of
 from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job
 

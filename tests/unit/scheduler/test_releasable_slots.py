@@ -7,7 +7,7 @@ import pytest
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.effects import DeclareResources
 from app.scheduler.adaptive.events import SlotsChanged, SlotShareUpdated, StartScheduling
-from app.scheduler.releasable_slots import Releasable, releasable_of
+from app.scheduler.adaptive.slot_declaration import Releasable, releasable_of
 from tests.unit.batch.driving import BatchJob
 from tests.unit.batch.driving import chain as batch_chain
 from tests.unit.scheduler.driving import Job, chain, mixed, slots

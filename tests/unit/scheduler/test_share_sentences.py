@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.slot_share import SlotShare, beyond_cap
-from app.scheduler.arbiter import Allotment, Why
-from app.scheduler.share_sentences import reason_of, sentences_of
+from app.scheduler.arbiter import Allotment, Why, reason_of, sentences_of
 
 SHARE = SlotShare(weight=2, priority=1, cap=6)
 SILENT = {Why.NOTHING_ASKED, Why.FULL}

@@ -15,8 +15,8 @@ from app.cluster.ports import Offer
 from app.cluster.shared_slots import decide
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.slot_declaration import Releasable
 from app.scheduler.arbiter import Allotment, Why
-from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
 from app.store.leases import full_name
 from app.store.members import Member, Members

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from app.cluster.ports import Offer
-from app.scheduler.releasable_slots import Releasable
+from app.scheduler.adaptive.slot_declaration import Releasable
 from app.scheduler.slot_ledger import Ask
 from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, SlotTable
