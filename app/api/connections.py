@@ -99,8 +99,8 @@ class _AnswerTransport:
 
     def flush(self) -> None:
         """Send what waits, now."""
-        if self._held is not None:
-            held, self._held = self._held, None
+        held, self._held = self._held, None
+        if held is not None and not self._transport.is_closing():
             self._transport.write(held)
 
 
@@ -276,6 +276,7 @@ class Connection(HttpToolsProtocol):
 
     def leave(self) -> None:
         """Close the connection, without waiting for its client."""
+        self._answers.flush()
         self._held = b""
         self._crowd.waiting.pop(self, None)
         self.connections.discard(self)
@@ -346,6 +347,7 @@ class Connection(HttpToolsProtocol):
         self._expect(_Phase.REFUSED, _LINGER_S)
 
     def _answer(self, status: int, sentence: str) -> None:
+        self._answers.flush()
         body = json_bytes({"errors": [sentence]})
         headers = [
             *self.server_state.default_headers,

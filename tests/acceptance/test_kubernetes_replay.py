@@ -243,7 +243,7 @@ def test_what_a_killed_driver_left_is_deleted_before_the_next_one(
     wait_for("there are two pods", lambda: len(api.executors) == 2)
     before = {name: api.pods[name] for name in api.executors}
     made = len(api.sent("POST", PODS))
-    # All nodes are lost with it.
+    # No node has room any more: the pods that it left run on until they are deleted.
     kubelet.room = 0
     os.kill(deployment.job()["driverPid"], signal.SIGKILL)
     wait_for("the next attempt asks for pods", lambda: len(api.sent("POST", PODS)) > made)

@@ -78,7 +78,7 @@ class Draft:
     """One step in the making. ``trigger`` is the event kind, and `ENTRY` once a phase was entered in this step.
 
     ``state`` is the state that the step began with until the first change, and from then on a copy that nobody else
-    has seen: that one is changed in place, frozen or not, because a copy per change would take most of a step's time.
+    has seen: that one is changed in place, because a copy per change would take most of a step's time.
     """
 
     __slots__ = (

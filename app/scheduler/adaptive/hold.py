@@ -26,7 +26,15 @@ from app.scheduler.slots import Demand
 
 
 def held(state: JobState) -> tuple[Pending, ...]:
-    """The changes that wait for their slots."""
+    """The changes that wait for their slots, and do not count until then."""
+    kept = short_of_slots(state)
+    usable = state.usable_slots
+    only_by_the_new = bool(kept) and asked(state).minimal <= usable < _demand(state, kept).minimal
+    return () if only_by_the_new else kept
+
+
+def short_of_slots(state: JobState) -> tuple[Pending, ...]:
+    """The changes whose slots are not there yet."""
     # What was taken back is below all bounds.
     if not state.pending or state.taken_back is not None:
         return ()
@@ -35,9 +43,7 @@ def held(state: JobState) -> tuple[Pending, ...]:
         tried = _without(kept, one)
         if _have_come(state, waiting, tried):
             kept = tried
-    usable = state.usable_slots
-    only_by_the_new = bool(kept) and asked(state).minimal <= usable < _demand(state, kept).minimal
-    return () if only_by_the_new else kept
+    return kept
 
 
 def demand(state: JobState) -> Demand:

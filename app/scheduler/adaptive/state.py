@@ -1,4 +1,4 @@
-"""The state of a job's scheduler: one frozen value that holds everything a decision needs.
+"""The state of a job's scheduler: one value, which nobody changes, that holds everything a decision needs.
 
 `phase` is FLIP-160's current state object: a fresh value on each entry. `phase_version` counts the entries; a timer
 carries the version it was armed under, and is stale once the phase was left, even for another entry into the same

@@ -118,7 +118,7 @@ def _new_record(
     elif asked is None and cause is TriggerCause.UPDATE_POLICY:
         asked = state.policy
     elif asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE and state.taken_back is None:
-        waiting = hold.held(state)
+        waiting = hold.short_of_slots(state)
         asked = next((one for one in state.pending if one.deadline is not None and one not in waiting), None)
     draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
     return RescaleRecord(

@@ -54,6 +54,16 @@ def test_so_has_what_other_jobs_take() -> None:
     assert_waits_on(job, TriggerCause.NEW_RESOURCE_AVAILABLE)
 
 
+def test_slots_that_are_taken_are_not_the_doing_of_who_waits() -> None:
+    """With two slots the job can run by the new bounds alone, which still wait for their deadline."""
+    job = Job(lower=3, upper=4).run(held=3)
+    job.put(1, 8, deadline=within(job, 600, ROLLBACK), requested_by="ann")
+    job.do(SlotsChanged(slots(3), allowed=2)).applied()
+    own = job.records[-1]
+    assert (own.cause, own.requested_by) == (TriggerCause.NEW_RESOURCE_AVAILABLE, None)
+    assert job.state.pending
+
+
 def test_so_has_a_lost_slot() -> None:
     job = short().hold(2).applied()
     assert job.parallelism == [2, 2, 2]
