@@ -217,7 +217,7 @@ JOB_FAMILIES: Final = _families(
         "rescale_open_seconds": "Age of the rescale record that is open; 0 without one.",
         "records_per_second": "Records that batches read, over the last minute.",
         "pending_records": "Backlog of all queries that know it.",
-        "pending_seconds": "The longest backlog of a query, as the time in which its records arrived, if that is known.",
+        "pending_seconds": "The longest backlog of a query, as the time in which its records arrived, if known.",
         "batch_time_ratio": "Share of the last minute in which a batch ran, of the busiest query.",
         "last_batch_seconds": "Duration of the last batch.",
         "last_batch_timestamp_seconds": "When the last batch ended, in seconds since 1970.",
