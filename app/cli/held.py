@@ -7,7 +7,7 @@ from typing import Any
 
 from app.cli.client import Client, Headers
 from app.cli.errors import CliError
-from app.cli.output import say, say_wrapped, warn
+from app.cli.output import say, say_wrapped
 from app.cli.rescales import pending
 from app.model.rescale import TriggerCause
 
@@ -73,12 +73,12 @@ def undoes(record: Record, numbers: Collection[int]) -> bool:
     return record.get("rollbackOf") in numbers and record["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT
 
 
-def warn_of_earlier_deadlines(client: Client, job_id: str, answer: Headers, names: Iterable[str]) -> None:
+def with_earlier_deadlines(client: Client, job_id: str, answer: Headers, names: Iterable[str]) -> list[str]:
     """Which of the vertices ``names`` wait for an earlier deadline on, as the headers ``answer`` say."""
-    ids = answer.get("X-Slotwise-Deadline", "")
+    _, _, listed = answer.get("X-Slotwise-Deadline", "").partition('vertices="')
+    ids = listed.rstrip('"').split(",") if listed else []
     named = client.vertices_named(job_id, names) if ids else {}
-    if kept := [name for name, vertex_id in named.items() if vertex_id in ids]:
-        warn(f"The deadline does not count for {', '.join(kept)}, whose bounds have one already.")
+    return [name for name, vertex_id in named.items() if vertex_id in ids]
 
 
 def show_unchanged(told: dict[str, Any]) -> None:

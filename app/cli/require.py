@@ -14,7 +14,7 @@ import typer
 from app.cli.client import Client, Headers
 from app.cli.errors import CliError, TakenBack, UsageError
 from app.cli.events import JobChanges
-from app.cli.held import Held, show_unchanged, undoes, warn_of_earlier_deadlines
+from app.cli.held import Held, show_unchanged, undoes, with_earlier_deadlines
 from app.cli.jobs import accepted, status_of
 from app.cli.options import Call, DryRunOption, JobArgument, ReasonOption, by_vertex
 from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
@@ -102,17 +102,20 @@ def require(
     changed, version, answer = declare(
         client, job_id, wanted, reason, partitions, retry=retry, headers=headers
     )
+    record, back, short, earlier, began = None, None, [], [], time.monotonic()
     if changed:
-        warn_of_earlier_deadlines(client, job_id, answer, wanted)
-    record, back, short, began = None, None, [], time.monotonic()
-    if wait and changed:
         with accepted(f"The bounds were accepted as version {version}, and stay so."):
-            held = Held(client, job_id, version) if headers else None
-            record = wait_for_rescale(client, job_id, before, held)
-            short = missing(client, job_id)
-            back = taken_back(client, job_id, record)
+            earlier = with_earlier_deadlines(client, job_id, answer, wanted)
+            if earlier:
+                warn(f"The deadline does not count for {', '.join(earlier)}, whose bounds have one already.")
+            if wait:
+                held = Held(client, job_id, version) if headers else None
+                record = wait_for_rescale(client, job_id, before, held)
+                short = missing(client, job_id)
+                back = taken_back(client, job_id, record)
     waited_ms = int((time.monotonic() - began) * 1000)
-    told = {"jobid": job_id, "changed": changed, "version": version, "rescale": record, "missing": short}
+    told = {"jobid": job_id, "changed": changed, "version": version}
+    told |= {"rescale": record, "missing": short, "earlierDeadlines": earlier}
     if not changed:
         told["explanation"] = ask_dry_run(client, job_id, wanted, partitions, headers=headers).get(
             "explanation"

@@ -41,8 +41,9 @@ def test_require_says_which_of_its_vertices_wait_for_an_earlier_deadline(
 ) -> None:
     waiting = f'unchanged; vertices="{vertex_id("delays", "delays")}"'
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"', "X-Slotwise-Deadline": waiting}))
-    outcome = slotwise("require", "delays", asked, "--deadline", "5min")
+    outcome = slotwise("require", "delays", asked, "--deadline", "5min", "--json")
     assert (outcome.status, outcome.err) == (0, told)
+    assert outcome.json["earlierDeadlines"] == (["delays"] if told else [])
 
 
 @pytest.mark.parametrize(

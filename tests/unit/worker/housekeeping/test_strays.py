@@ -163,9 +163,7 @@ async def test_a_submission_in_doubt_is_not_left_over(
         rig.fail_commits(OutcomeUnknown("The connection was lost."))
         listed = replace(graph(), artifacts=("f.py",))
         submitting = asyncio.create_task(rig.plane.submit(listed, {"f.py": b""}))
-        await rig.until(
-            lambda: rig.places.jobs_dir.exists() and any(rig.places.jobs_dir.iterdir()), "its files"
-        )
+        await rig.until(lambda: any(rig.places.jobs_dir.glob("*/artifacts/f.py")), "its files, all of them")
         (job_dir,) = rig.places.jobs_dir.iterdir()
         age(job_dir, YESTERDAY_S)
         await rig.until(lambda: time.time() - job_dir.stat().st_mtime < UNTOUCHED_S, "a touch")
