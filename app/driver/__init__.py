@@ -1,1 +1,2 @@
-"""The program of a job's PySpark driver process. The only other room that it imports is `app.model`."""
+"""The program of a job's PySpark driver process. Of the rest it imports only `app.model`, `app.durablefiles`
+and `app.filelocks`."""

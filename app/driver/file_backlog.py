@@ -16,7 +16,7 @@ _REST: Final = 20
 """A look at directories may take long: for so many times as long there is no other. Until then what batches have read
 is taken off what the last one has found."""
 _FADES: Final = 0.9
-"""What was learned of records per byte counts by so much less with each batch."""
+"""With each batch the rows and bytes of earlier batches are multiplied by this factor."""
 
 
 class Waiting(NamedTuple):
@@ -28,8 +28,8 @@ class Waiting(NamedTuple):
 
 
 Find = Callable[[int, int, int, bool], Waiting | None]
-"""At the source in this place, for a batch behind and up to these numbers of its log; by a look or without. None: it
-cannot be found."""
+"""What waits at a source. The arguments: the place of the source in the query; the number of the source's log before the
+batch; that of the batch; whether to list the directories. None: it cannot be found."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class _Source:
 
 
 class FileBacklog:
-    """That of one run of a query. For the thread of its attempt."""
+    """The backlog of the file sources of one run of a query. For the thread of its attempt."""
 
     def __init__(self, find: Find) -> None:
         self._find = find

@@ -72,7 +72,7 @@ def test_readers_share_a_dataset_if_the_rows_lie_alike() -> None:
     ]
 
 
-# flink-behaviour C.2: (lower, upper) of each group, slots, and what each group gets.
+# (lower, upper) of each group, slots, and what each group gets.
 DIVISIONS: list[tuple[list[tuple[int, int]], int, tuple[int, ...] | None]] = [
     ([(1, 2), (1, 8)], 6, (2, 4)),
     ([(1, 10), (1, 10)], 5, (2, 3)),

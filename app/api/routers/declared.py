@@ -32,7 +32,7 @@ _LIMITS = ("floor", "ceiling")
 _FORM = '{"allVertices": {"floor": 1, "ceiling": 8}, "vertices": {"<vertex id or name>": {"floor": 2}}}'
 _PATH = "/jobs/{jobid}/scaling-policy"
 _ENDED = "The job has ended: it is FINISHED."
-_STALE = 'The scaling policy is at version 3, not at "2" as If-Match demands.'
+_STALE = "If-Match names version 2, but the scaling policy is at version 3: read it again and decide again."
 
 _SHARE_PATH = "/jobs/{jobid}/slot-share"
 
@@ -208,7 +208,7 @@ _DeclaredShare = Annotated[Declaration, declaration(lambda state: state.share.ve
             400: "The field weight should be a whole number between 1 and 1000, found '0'.",
             409: "The cap of 1 slot(s) is below the 2 that the lower bounds need, so the job could not run: lower "
             "the bounds first, or set the cap to at least 2.",
-            412: 'The slot share is at version 3, not at "x" as If-Match demands.',
+            412: "If-Match names version 2, but the slot share is at version 3: read it again and decide again.",
         },
     ),
     openapi_extra=request_body(

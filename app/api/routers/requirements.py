@@ -121,7 +121,7 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
             400: "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is higher "
             "than its upper bound 2.",
             409: "The job has ended: it is FINISHED.",
-            412: 'The requirements are at version 3, not at "2" as If-Match demands.',
+            412: "If-Match names version 2, but the requirements are at version 3: read them again and decide again.",
         },
     ),
     openapi_extra=request_body(

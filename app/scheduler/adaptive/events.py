@@ -1,4 +1,4 @@
-"""What can happen to a streaming job. An event is a fact, told to `step`; it never asks for a particular outcome.
+"""The events of a job, STREAMING or BATCH. An event is a fact, told to `step`; it never asks for a particular outcome.
 
 Events that come from a driver carry the attempt they belong to: one of an earlier attempt is dropped by `step`
 (it is late), so the shell may deliver an event twice, late, or out of order.

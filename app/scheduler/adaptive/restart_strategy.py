@@ -1,8 +1,9 @@
 """Restart strategies: none, fixed-delay, failure-rate, exponential-delay, with production Flink's semantics.
 
-`on_failure` is told of every failure that nothing else answers (`restarting.handle_failure`), and says whether a
-restart is allowed and after which delay. Rescales never come here. Jitter is derived from (job id, attempts counted,
-time) instead of being drawn, so that the same history always gives the same delays.
+`on_failure` is told of every failure that nothing else answers, of an attempt (`restarting.backoff_or_fail`), of a
+single query (`local_failover`) and of a start (`starting`), and says whether a restart is allowed and after which
+delay. Rescales never come here. Jitter is derived from (job id, attempts counted, time) instead of being drawn, so that
+the same history always gives the same delays.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Limits:
 
 
 def limits(bounds: Bounds, options: JobOptions) -> Limits:
-    """``bounds``, and within them the job's options (flink-behaviour I.2 step 2)."""
+    """``bounds``, and within them the job's options."""
     if not options.auto_enabled:
         return Limits(bounds, bounds.upper, bounds.upper)
     found = Limits.of(bounds).at_most(options.auto_max, LimitedBy.OPTIONS)

@@ -3,7 +3,7 @@
 A result has as many subpartitions as its consumer may have tasks at most; rows with the same key are in the same one.
 
 Even amounts of data are production Flink's way (since 1.17, 2.x). A task reads subpartitions that follow each other,
-whole: a subpartition that is much larger than the others is found here and divided by Spark (flink-behaviour I.3 cuts
+whole: a subpartition that is much larger than the others is found here and divided by Spark (Flink cuts
 it along the producer's partitions, which needs bytes per partition of the producer; Spark's adaptive execution has
 those, and knows which side of a join may be cut).
 """
@@ -47,7 +47,7 @@ def by_remainder(subpartitions: int, tasks: int) -> tuple[tuple[int, ...], ...]:
 
 
 def skewed(bytes_of: Sequence[int], skew: Skew) -> tuple[int, ...]:
-    """The subpartitions that are much larger than the others (flink-behaviour I.3)."""
+    """The subpartitions that are much larger than the others, as Flink's adaptive batch scheduler judges it."""
     limit = max(max(1.0, median(bytes_of)) * skew.factor, float(skew.threshold_bytes))
     return tuple(index for index, size in enumerate(bytes_of) if size > limit)
 

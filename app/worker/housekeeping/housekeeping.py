@@ -51,9 +51,10 @@ class _Done:
 
 
 class Housekeeper:
-    """Keeps to ``max_age_days`` for all ``jobs``, and to `web.adaptive-scheduler.rescale-history.size` of each. Of each
-    job there are at most ``requests_max_count`` idempotency keys, and as many versions of its requirements. Of events
-    there are at most ``events_max_count``, none older than ``events_max_age_days``.
+    """Removes rescale records, Idempotency-Keys and versions older than ``max_age_days`` of all ``jobs``, and rescale
+    records beyond `web.adaptive-scheduler.rescale-history.size` of each. Of each job there are at most
+    ``requests_max_count`` Idempotency-Keys, and as many versions of its requirements. Of events there are at most
+    ``events_max_count``, none older than ``events_max_age_days``.
 
     Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
     that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of

@@ -1,4 +1,4 @@
-"""VertexParallelismDecider: both rules, on finished results (flink-behaviour I.2, I.3, L.23)."""
+"""VertexParallelismDecider: both rules, on finished results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which subpartitions a task reads: by count (flink-behaviour I.5) and by bytes (I.3)."""
+"""Which subpartitions a task reads: by count and by bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelined regions of batch jobs, and which of them a failure makes run again (flink-behaviour L.21)."""
+"""Pipelined regions of batch jobs, and which of them a failure makes run again."""
 
 from __future__ import annotations
 
