@@ -186,12 +186,7 @@ class Settings(BaseModel):
     livy_files_dir: Path | None = Field(
         None, description="Directory with programs that clients of Livy name by path; default: none."
     )
-    history_max_age_days: int = Field(
-        90,
-        ge=1,
-        description="Ended rescale records, Idempotency-Keys and superseded versions of requirements and scaling "
-        "policies older than this are deleted.",
-    )
+    history_max_age_days: int = Field(90, ge=1, description="Older records, keys and versions are deleted.")
     requests_max_count: int = Field(
         10_000,
         ge=1,

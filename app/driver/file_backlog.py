@@ -28,8 +28,8 @@ class Waiting(NamedTuple):
 
 
 Find = Callable[[int, int, int, bool], Waiting | None]
-"""What waits at a source. The arguments: the place of the source in the query; the number of the source's log before the
-batch; that of the batch; whether to list the directories. None: it cannot be found."""
+"""What waits at a source. The arguments: the place of the source in the query; the number of the source's log before
+the batch; that of the batch; whether to list the directories. None: it cannot be found."""
 
 
 @dataclass(slots=True)
