@@ -18,6 +18,8 @@ class Bell:
     async def wait(self, timeout_ms: int) -> bool:
         """Whether it rang within ``timeout_ms``."""
         try:
-            return await asyncio.wait_for(self._next.wait(), max(0, timeout_ms) / 1000)
+            # Not `wait_for`, which may pass over that its task is canceled in the moment in which it rings.
+            async with asyncio.timeout(max(0, timeout_ms) / 1000):
+                return await self._next.wait()
         except TimeoutError:
             return False

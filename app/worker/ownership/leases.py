@@ -81,7 +81,8 @@ class Ownership:
         due_s = loop.time() + renew_every_s
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), look_every_s)
+                async with asyncio.timeout(look_every_s):
+                    await self._wanted.wait()
             try:
                 due = loop.time() >= due_s or self._wanted.is_set() or not self._keeper.is_sure()
                 self._wanted.clear()

@@ -212,7 +212,8 @@ class EventFeed:
                 if not page.is_last:
                     continue
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._committed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._committed.wait()
 
     def _take(self, page: EventPage) -> None:
         is_restored = page.newest < self.newest

@@ -101,7 +101,8 @@ class SharedBroker(SlotBroker):
         listens = False
         while not self._closed:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), LOOK_EVERY_S)
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._wanted.wait()
             self._wanted.clear()
             try:
                 if not listens:
