@@ -25,6 +25,9 @@ DEFAULT_SERVER = "http://127.0.0.1:8081"
 ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 UNAVAILABLE_PATIENCE_S = 10.0
+RESTART_PATIENCE_S = 60.0
+"""A server that is started anew may be away for so long."""
+_AWAY_PAUSE_S = 0.5
 MAX_TRIES = 5
 
 Json = Any
@@ -60,6 +63,8 @@ class Client:
             raise UsageError(
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
+        self.away_patience_s = 0.0
+        """For how long a GET is repeated while no server answers."""
         self._stream: Any = None
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
@@ -102,7 +107,8 @@ class Client:
         """The decoded answer and its headers. ``answer_s``: how long it may be waited for, and ``patience_s``: for how
         long a 503 is asked again, if not as usual.
 
-        A 503 is asked again for a while (a job's owner may be changing), a refused connection is not. Nor is a POST
+        A 503 is asked again for a while (a job's owner may be changing), a refused connection only as
+        ``away_patience_s`` says. A POST is not
         whose answer does not ask for it with Retry-After: it may have been carried out.
 
         Raises:
@@ -134,10 +140,20 @@ class Client:
         patience_s: float | None = None,
         **request: Any,
     ) -> httpx.Response:
-        deadline = time.monotonic() + (UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s)
+        began_s, told = time.monotonic(), False
+        deadline = began_s + (UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s)
+        answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
         while True:
-            answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
-            response = self._send(method, path, answer_s=answer_s, **request)
+            try:
+                response = self._send(method, path, answer_s=answer_s, **request)
+            except NoServer as error:
+                if method != "GET" or time.monotonic() >= began_s + self.away_patience_s:
+                    raise
+                if not told:
+                    warn(f"Waiting on: {error}")
+                told = True
+                time.sleep(_AWAY_PAUSE_S)
+                continue
             again = response.status_code == 503 and (method != "POST" or "Retry-After" in response.headers)
             if not again or time.monotonic() >= deadline:
                 if is_stranger(response):

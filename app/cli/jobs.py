@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import Client
+from app.cli.client import RESTART_PATIENCE_S, Client
 from app.cli.errors import CliError, NoServer
 from app.cli.events import JobChanges
 from app.cli.options import Call, JobArgument, WaitOption
@@ -220,8 +220,10 @@ def ended_as(client: Client, job_id: str, state: str) -> CliError:
 
 
 @contextlib.contextmanager
-def accepted(sentence: str) -> Iterator[None]:
-    """Wait in this block for what the server has accepted; ``sentence`` is said if the waiting is broken off."""
+def accepted(client: Client, sentence: str, within_s: float | None = None) -> Iterator[None]:
+    """Wait in this block for what the server has accepted, even if it is started anew meanwhile. ``sentence`` is said
+    if the waiting is broken off. ``within_s``: for how long is waited at most."""
+    client.away_patience_s = min(RESTART_PATIENCE_S, within_s or RESTART_PATIENCE_S)
     try:
         yield
     except NoServer as error:
@@ -235,7 +237,7 @@ def cancel(job: JobArgument, call: Call, wait: WaitOption = False) -> None:
     """Cancel a job at once; the batch in flight is given up."""
     client, job_id = call.client, call.client.find_job(job, "change")
     client.request("PATCH", f"/jobs/{job_id}", params={"mode": "cancel"})
-    with accepted(f"The cancel of job {job_id} was accepted and continues."):
+    with accepted(client, f"The cancel of job {job_id} was accepted and continues."):
         state = wait_until_ended(client, job_id) if wait else status_of(client, job_id)
     call.answer({"jobid": job_id, "status": state}, f"{job_id} is {state}.")
     if wait and state != "CANCELED":
@@ -250,7 +252,7 @@ def stop(job: JobArgument, call: Call, wait: WaitOption = False) -> None:
     if not wait:
         call.answer(told, f"{job_id} stops after its batch in flight.")
         return
-    with accepted(f"The stop of job {job_id} was accepted and continues."):
+    with accepted(client, f"The stop of job {job_id} was accepted and continues."):
         location = wait_until_stopped(client, job_id, trigger_id)
         state = wait_until_ended(client, job_id)
     told |= {"status": state, "location": location}

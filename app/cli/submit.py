@@ -86,7 +86,7 @@ def submit(
         job_id = str(send_to(call.client, "POST", "/jobs", submitted)["jobid"])
     state = "accepted"
     if wait:
-        with accepted(f"The job {job_id} was submitted, and continues."):
+        with accepted(call.client, f"The job {job_id} was submitted, and continues.", timeout):
             details = wait_until_under_way(call.client, job_id, timeout)
         state = details["state"]
         if state in TERMINAL_STATUSES:
@@ -268,7 +268,8 @@ def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeo
         number = int(send_to(call.client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
     outcome = "STARTING"
     if wait:
-        with accepted(f"Version {number} of the job {job_id} was accepted, and continues."):
+        sentence = f"Version {number} of the job {job_id} was accepted, and continues."
+        with accepted(call.client, sentence, timeout_s):
             version, problem = _outcome(call.client, job_id, number, timeout_s)
             outcome = version["outcome"]
     if call.as_json or problem is None:

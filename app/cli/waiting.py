@@ -21,7 +21,6 @@ from app.model.status import TERMINAL_STATUSES
 
 _SHOWN_EVERY_S = 1.0
 """Sentences of an explanation have times that run."""
-CLUSTER_LOOK_S = 10.0
 _DIGITS = re.compile(r"[0-9.]+( (ms|s|min|h|days)\b)?")
 
 
@@ -98,26 +97,16 @@ class Waiting:
 
 
 class ClusterWatch:
-    """Says once that a job waits for the cluster to be seen, and once that it does not any more."""
+    """Says once that a job waits for the cluster to be reachable, and once that it does not any more."""
 
-    def __init__(self, client: Client, job_id: str, *, every_s: float = CLUSTER_LOOK_S) -> None:
-        self._client = client
-        self._job_id = job_id
-        self._every_s = every_s
-        self._look_at_s = time.monotonic() + every_s
+    def __init__(self) -> None:
         self._is_told = False
 
-    def turn(self) -> None:
-        """Look, if it is time to."""
-        now_s = time.monotonic()
-        if now_s < self._look_at_s:
-            return
-        self._look_at_s = now_s + self._every_s
-        supply = self._client.get(f"/jobs/{self._job_id}/explanation").get("supply") or {}
-        is_unreachable = bool(supply.get("outOfSight"))
+    def look(self, supply: Json) -> None:
+        """``supply``: that in the explanation of the job."""
+        is_unreachable = supply["outOfSight"]
         if is_unreachable and not self._is_told:
-            why = " ".join(supply.get("why") or ["The cluster is unreachable."])
-            warn(f"Waiting on: {why} The request is stored; Ctrl-C does not undo it.")
+            warn(f"Waiting on: {' '.join(supply['why'])} The request is stored; Ctrl-C does not undo it.")
         if self._is_told and not is_unreachable:
             warn("Waiting on: the cluster is reachable again.")
         self._is_told = is_unreachable

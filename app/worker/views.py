@@ -207,12 +207,14 @@ class RequirementsUpdate(Update):
 @value
 class RequirementsResult:
     """Of a PUT of bounds or of a slot share: ``changed`` is false for those in force. ``version``: in force now.
-    ``kept_waiting``: the vertices for which the deadline of the PUT does not count, as they have one already. An answer
-    that is read from the database again does not have them."""
+    ``kept_waiting``: the vertices for which the deadline of the PUT does not count, as they have one already.
+    ``rescale``: the uuid of the rescale record that changed bounds lead to. An answer that is read from the database
+    again has neither."""
 
     version: int
     changed: bool
     kept_waiting: tuple[str, ...] = ()
+    rescale: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ import pytest
 
 from app.cli import events, waiting
 from app.cli.client import Client
-from app.cli.held import Held
 from app.cli.jobs import wait_until_ended
-from app.cli.require import newest_record, taken_back, wait_for_rescale
-from app.cli.rescales import uuid_of_waiting
+from app.cli.outcome import Outcome, wait_for_outcome
+from app.cli.rescales import history, uuid_of_waiting
 from app.cli.waiting import wait_until_under_way
 from tests.contract.live import listening
 from tests.contract.world import GRAPH, World, bounds, eventually
@@ -48,6 +47,12 @@ def begun(url: str, wait: Callable[[Client], Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(asyncio.to_thread(run))
 
 
+def outcome_of(url: str, job_id: str, answer: Any) -> asyncio.Task[Outcome]:
+    """`require --wait` after the PUT with this ``answer``."""
+    version, rescale = int(answer.headers["ETag"].strip('"')), answer.headers["X-Slotwise-Rescale"]
+    return begun(url, lambda client: wait_for_outcome(client, job_id, version, rescale))
+
+
 async def test_a_job_that_ends(world: World, url: str) -> None:
     job_id = await world.running()
     waits = begun(url, lambda client: wait_until_ended(client, job_id))
@@ -58,30 +63,38 @@ async def test_a_job_that_ends(world: World, url: str) -> None:
 
 async def test_a_rescale_with_its_first_batch(world: World, url: str) -> None:
     job_id = await world.running()
-    before = await begun(url, lambda client: newest_record(client, job_id))
-    waits = begun(url, lambda client: wait_for_rescale(client, job_id, before))
-    await following(world, 1)
-    await world.put(job_id, bounds(flights=(1, 3), delays=(1, 2), store=(1, 1)))
-    record = await asyncio.wait_for(waits, PATIENCE_S)
-    assert (record["number"], record["terminalState"]) == (2, "COMPLETED")
+    more = bounds(flights=(1, 3), delays=(1, 2), store=(1, 1))
+    answer = await world.put(job_id, more)
+    record, back = await asyncio.wait_for(outcome_of(url, job_id, answer), PATIENCE_S)
+    assert (record["number"], record["terminalState"], back) == (2, "COMPLETED", None)
+    assert record["rescaleUuid"] == answer.headers["X-Slotwise-Rescale"]
+    assert "X-Slotwise-Rescale" not in (await world.put(job_id, more)).headers
+
+
+async def test_bounds_of_others_are_not_the_outcome(world: World, url: str) -> None:
+    job_id = await world.running()
+    first, second = [
+        await world.put(job_id, bounds(flights=(1, most), delays=(1, 2), store=(1, 1))) for most in (12, 3)
+    ]
+    record, _ = await asyncio.wait_for(outcome_of(url, job_id, first), PATIENCE_S)
+    assert (record["number"], record["terminatedReason"]) == (2, "RESOURCE_REQUIREMENTS_UPDATED")
+    record, _ = await asyncio.wait_for(outcome_of(url, job_id, second), PATIENCE_S)
+    assert (record["number"], record["terminatedReason"]) == (3, "SUCCEEDED")
 
 
 async def test_bounds_whose_job_fails_while_they_wait_for_their_deadline(world: World, url: str) -> None:
     job_id = await world.running()
-    before = await begun(url, lambda client: newest_record(client, job_id))
     many = bounds(flights=(1, 12), delays=(1, 2), store=(1, 1))
-    await world.put(job_id, many, **{"X-Slotwise-Deadline": "1 h"})
-    waits = begun(url, lambda client: wait_for_rescale(client, job_id, before, Held(client, job_id, 2)))
+    waits = outcome_of(url, job_id, await world.put(job_id, many, **{"X-Slotwise-Deadline": "1 h"}))
     await following(world, 1)
     world.driver().die(1)
     await world.completed(job_id, 2)
-    record = await begun(url, lambda client: newest_record(client, job_id))
+    (record,) = await begun(url, lambda client: history(client, job_id, limit=1))
     assert (record["number"], record["terminalState"], waits.done()) == (3, "COMPLETED", False)
     found = await begun(url, lambda client: uuid_of_waiting(client, job_id))
     assert (await world.http.delete(f"/jobs/{job_id}/rescales/{found}")).status_code == 200
-    ended = await asyncio.wait_for(waits, PATIENCE_S)
+    ended, back = await asyncio.wait_for(waits, PATIENCE_S)
     assert (ended["number"], ended["terminatedReason"]) == (2, "JOB_FAILOVER_RESTARTING")
-    back = await begun(url, lambda client: taken_back(client, job_id, ended))
     assert (back["number"], back["rollbackOf"]) == (4, 2)
 
 

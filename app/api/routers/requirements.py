@@ -111,6 +111,7 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
     responses=answered(
         headers={
             "ETag": "The version now in force.",
+            "X-Slotwise-Rescale": "The uuid of the rescale record that the bounds lead to, if they are a change.",
             "X-Slotwise-Undecided": "For a BATCH job: the ids of the vertices whose parallelism is not decided "
             "yet, separated by commas. The bounds apply only to them.",
             "X-Slotwise-Deadline": "`unchanged` if the deadline of the request has no effect, because its bounds are "
@@ -165,6 +166,8 @@ async def put_resource_requirements(
     with plane.tracing.request("PUT", _PATH, job_id, request.scope["headers"]):
         result = await plane.update_requirements(job_id, update)
     response.headers["ETag"] = etag(result.version)
+    if result.rescale is not None:
+        response.headers["X-Slotwise-Rescale"] = result.rescale
     if deadline is not None and not result.changed:
         response.headers["X-Slotwise-Deadline"] = "unchanged"
     elif result.kept_waiting:

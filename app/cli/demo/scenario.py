@@ -15,7 +15,7 @@ from app.cli.demo.data import rows_in_sink
 from app.cli.demo.display import Display
 from app.cli.errors import CliError, Refused
 from app.cli.jobs import ended_as, wait_until_ended, wait_until_stopped
-from app.cli.require import Wanted, declare, newest_record
+from app.cli.require import Wanted, declare
 from app.cli.rescales import sentence_of
 from app.cli.watch import Look, look
 
@@ -104,8 +104,7 @@ class Scenario:
     def _rescale(self, name: str, wanted: Wanted) -> None:
         shown = ", ".join(f"{vertex}={lower}:{upper}" for vertex, (lower, upper) in wanted.items())
         self.display.step(f"PUT resource-requirements, {name}: {shown}")
-        before = newest_record(self.client, self.job_id)
-        driver = self._look().driver_pid
+        before = self._look()
         declare(self.client, self.job_id, wanted, f"demo: {name}")
         record = self._rescale_after(before)
         self.display.note(sentence_of(record))
@@ -115,31 +114,28 @@ class Scenario:
         self.done[name] = {
             "rescaleUuid": record["rescaleUuid"],
             "rung": record.get("rung"),
-            "driverPidBefore": driver,
+            "driverPidBefore": before.driver_pid,
             "driverPidAfter": seen.driver_pid,
             "explanation": list(seen.sentences),
         }
 
-    def _rescale_after(self, before: dict[str, Any] | None) -> dict[str, Any]:
-        """The first record after ``before``, once it has ended."""
+    def _rescale_after(self, before: Look) -> dict[str, Any]:
+        """The first record since the look ``before``, once it has ended."""
+        last = max((record["number"] for record in before.rescales), default=0)
         found: list[dict[str, Any]] = []
 
         def ended(seen: Look) -> bool:
-            found.clear()
-            for record in seen.rescales:
-                if before is not None and record["rescaleUuid"] == before["rescaleUuid"]:
-                    break
-                found.append(record)
-            return bool(found) and found[-1]["terminalState"] is not None
+            found[:] = [record for record in seen.rescales if record["number"] == last + 1]
+            return bool(found) and found[0]["terminalState"] is not None
 
         self._until("the rescale has ended", ended)
-        return found[-1]
+        return found[0]
 
     def _kill_driver(self) -> None:
-        pid = self._look().driver_pid
+        before = self._look()
+        pid = before.driver_pid
         if pid is None:
             raise CliError("The server does not say which process the driver is, so it cannot be killed.")
-        before = newest_record(self.client, self.job_id)
         self.display.step(f"kill -9 {pid}, the driver")
         killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)

@@ -200,7 +200,9 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
         raise StateConflict(refused)
     event = RequirementsUpdated(requirements, deadline)
     waiting = () if deadline is None else kept_waiting(state, requirements)
-    return RequestDecision(event, RequirementsResult(version, changed=True, kept_waiting=waiting))
+    # The first record that begins from now on: that of the bounds, or that of the start of a job that has none yet.
+    rescale = derive_id(state.job_id, "rescale", state.timeline.records + 1)
+    return RequestDecision(event, RequirementsResult(version, True, waiting, rescale))
 
 
 def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:

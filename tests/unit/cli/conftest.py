@@ -186,6 +186,13 @@ def bounds(**upper: int) -> dict[str, Any]:
     }
 
 
+def explained(*pending: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """What commands read of the explanation. ``pending``: bounds that wait for their deadline."""
+    supply = {"total": 4, "idle": 0, "outOfSight": False, "why": []}
+    told = {"status": "RUNNING", "supply": supply, "vertices": {}, "rollback": None}
+    return {**told, "pending": list(pending), **changes}
+
+
 def record(**changes: Any) -> dict[str, Any]:
     """A completed rescale of `delays` from 1 to 4."""
     vertex = {"jobVertexName": "delays", "preRescaleParallelism": 1, "postRescaleParallelism": 4}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from app.api.mark import API_VERSION, MARK
+from app.cli import client as client_module
 from app.cli.client import Client
-from app.cli.errors import Refused
+from app.cli.errors import NoServer, Refused
+from app.cli.jobs import accepted
 from app.cli.submit import send
 
 Run = Callable[..., Any]
@@ -66,6 +71,43 @@ def test_a_503_is_asked_again(slotwise: Run, fake: Any) -> None:
     assert outcome.status == 0
     assert [job["jid"] for job in outcome.json] == [JOB_ID]
     assert len(fake.sent("GET", "/jobs/overview")) == 2
+
+
+@pytest.mark.parametrize(("method", "times"), [("GET", 3), ("PUT", 1)])
+def test_who_waits_for_what_was_accepted_waits_for_a_server_that_is_started_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: str, times: int
+) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        if len(asked) < 3:
+            raise httpx.ConnectError("Connection refused")
+        return httpx.Response(200, json={}, headers={MARK: API_VERSION})
+
+    monkeypatch.setattr(client_module, "_AWAY_PAUSE_S", 0.0)
+    with (
+        closing(Client(transport=httpx.MockTransport(answer))) as client,
+        contextlib.suppress(NoServer),
+        accepted(client, "It continues."),
+    ):
+        client.request(method, "/config")
+    assert len(asked) == times
+    told = capsys.readouterr().err
+    assert told.count("Waiting on: No Slotwise server at") == (1 if method == "GET" else 0)
+
+
+def test_a_server_that_stays_away_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    monkeypatch.setattr(client_module, "_AWAY_PAUSE_S", 0.0)
+    with (
+        closing(Client(transport=httpx.MockTransport(refuse))) as client,
+        pytest.raises(NoServer, match=r"It continues\."),
+        accepted(client, "It continues.", 0.01),
+    ):
+        client.get("/config")
 
 
 @pytest.mark.parametrize(("headers", "times"), [({}, 1), ({"Retry-After": "0"}, 2)])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import pytest
 
-from app.cli.client import Client
-from app.cli.require import _records_since
 from app.model.ids import vertex_id
-from tests.unit.cli.conftest import JOB_ID, bounds
-from tests.unit.cli.test_rescales import HISTORY, REQUIREMENTS, open_record, record
+from tests.unit.cli.conftest import JOB_ID, explained
+from tests.unit.cli.test_rescales import ACCEPTED, HISTORY, REQUIREMENTS, open_record, record
 
 Run = Callable[..., Any]
 
@@ -64,9 +61,9 @@ def test_require_refuses_deadlines_that_mean_nothing(
 
 def test_waiting_says_when_the_bounds_came_back(slotwise: Run, fake: Any) -> None:
     ended = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
-    back = record(3, rollbackOf=2, message="Takes back the bounds of version 2: not in time.")
-    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
-    histories = ([record(1)], [open_record(2), record(1)], [back, ended, record(1)])
+    back = record(3, **UNDO, message="Takes back the bounds of version 2: not in time.")
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
+    histories = ([open_record(2), record(1)], [back, ended, record(1)])
     fake.on("GET", HISTORY, *((200, history) for history in histories))
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     outcome = slotwise("require", "delays", "delays=:4", "--deadline", "1min", "--wait")
@@ -77,24 +74,34 @@ def test_waiting_says_when_the_bounds_came_back(slotwise: Run, fake: Any) -> Non
     ]
 
 
-WAITS = {"version": 2, "rescale": 2, "former": {vertex_id("delays", "delays"): {}}}
+DELAYS = vertex_id("delays", "delays")
+WAITS = {"version": 2, "rescale": 2, "former": {DELAYS: {}}}
+UNDO = {"rollbackOf": 2, "triggerCause": "UPDATE_REQUIREMENT"}
 
 
-def explained(*pending: dict[str, Any]) -> dict[str, Any]:
-    return {"vertices": {}, "rollback": None, "pending": list(pending)}
-
-
-def wait(slotwise: Run, fake: Any, *looks: tuple[list[dict[str, Any]], bool], upper: int = 4) -> Any:
+def wait(
+    slotwise: Run,
+    fake: Any,
+    *looks: tuple[list[dict[str, Any]], bool],
+    upper: int = 4,
+    status: str = "RUNNING",
+) -> Any:
     """`require --wait` of bounds with a deadline. ``looks``: records since, and whether the bounds wait, one after
-    another. ``upper``: the bound that is declared since the PUT."""
-    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
-    declared = [(200, bounds(), {"ETag": '"1"'}), *((200, bounds(delays=own)) for own in (4, upper))]
-    fake.on("GET", REQUIREMENTS, *declared)
-    # Once they wait no longer, the records are read again.
-    read = [records for records, waits in looks for _ in range(1 if waits else 2)]
-    fake.on("GET", HISTORY, *((200, [*records, record(1)]) for records in ([], *read)))
-    waiting = [(200, explained(*([WAITS] if waits else []))) for _, waits in looks]
-    fake.on("GET", f"/jobs/{JOB_ID}/explanation", *waiting)
+    another. ``upper``: the bound that is declared since they wait no longer."""
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
+    fake.on("GET", HISTORY, *((200, [*records, record(1)]) for records, _ in looks))
+
+    def vertex(upper: int) -> dict[str, Any]:
+        declared = {"name": "delays", "lowerBound": 1, "upperBound": upper, "effectiveUpperBound": upper}
+        return {DELAYS: {**declared, "inForce": upper}}
+
+    while_they_wait = explained(WAITS, vertices=vertex(4))
+    since = explained(vertices=vertex(upper), status=status)
+    fake.on(
+        "GET",
+        f"/jobs/{JOB_ID}/explanation",
+        *((200, while_they_wait if waits else since) for _, waits in looks),
+    )
     return slotwise("require", "delays", "delays=:4", "--deadline", "1h", "--wait")
 
 
@@ -103,6 +110,7 @@ def test_what_ends_while_the_bounds_wait_is_not_their_outcome(slotwise: Run, fak
     small, own = record(2, parallelismInWords="delays 1->2"), record(3)
     looks = (
         ([open_record(2)], True),
+        ([small], True),
         ([small], True),
         ([open_record(3), small], False),
         ([own, small], False),
@@ -119,8 +127,7 @@ def test_bounds_that_came_back_are_told_whatever_their_record_says(
     slotwise: Run, fake: Any, reason: str
 ) -> None:
     ended, other = record(2, terminatedReason=reason), record(3)
-    undo = {"rollbackOf": 2, "triggerCause": "UPDATE_REQUIREMENT", "message": "Takes back the bounds."}
-    back = record(4, **undo)
+    back = record(4, **UNDO, message="Takes back the bounds.")
     looks = (([ended], True), ([other, ended], True), ([back, other, ended], False))
     outcome = wait(slotwise, fake, *looks, upper=2)
     assert outcome.status == 3
@@ -128,22 +135,22 @@ def test_bounds_that_came_back_are_told_whatever_their_record_says(
 
 
 def test_what_was_undone_while_another_rescale_had_ended(slotwise: Run, fake: Any) -> None:
-    other, undo = record(3), {"rollbackOf": 2, "triggerCause": "UPDATE_REQUIREMENT"}
+    other = record(3)
     ended = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
-    looks = (([other, open_record(2)], True), ([record(4, **undo), other, ended], False))
+    looks = (([other, open_record(2)], True), ([record(4, **UNDO), other, ended], False))
     assert wait(slotwise, fake, *looks, upper=2).status == 3
 
 
 def test_bounds_that_others_replaced_while_they_waited_are_an_error(slotwise: Run, fake: Any) -> None:
-    looks = (([record(2)], True), ([record(3), record(2)], False))
+    looks = (([record(2)], True), ([record(2)], True), ([record(3), record(2)], False))
     outcome = wait(slotwise, fake, *looks, upper=8)
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.err == "Other bounds were declared while these waited for their deadline.\n"
 
 
 def test_a_job_that_ends_while_the_bounds_wait_is_an_error(slotwise: Run, fake: Any) -> None:
-    fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "RUNNING"}), (200, {"status": "CANCELED"}))
-    outcome = wait(slotwise, fake, ([record(2)], True), ([record(2)], False))
+    looks = (([record(2)], True), ([record(2)], True), ([record(2)], False))
+    outcome = wait(slotwise, fake, *looks, status="CANCELED")
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.err == "The job ended while the bounds waited for their deadline.\n"
 
@@ -202,13 +209,3 @@ def test_a_rescale_that_is_on_its_way_is_not_canceled(slotwise: Run, fake: Any) 
     assert (outcome.status, outcome.err) == (1, "It is being carried out.\n")
     fake.on("GET", HISTORY, (200, []))
     assert slotwise("cancel-rescale", "delays").err == "The job has no rescales.\n"
-
-
-def test_records_are_read_back_to_the_one_before_the_request(fake: Any) -> None:
-    """A job that fails often has had more of them than a page while the bounds waited."""
-    every = [record(number) for number in range(60, 0, -1)]
-    fake.on("GET", HISTORY, (200, every[:20]), (200, every[:41]))
-    with closing(Client()) as client:
-        found = _records_since(client, JOB_ID, record(20))
-    assert [one["number"] for one in found] == list(range(21, 61))
-    assert [request.query["limit"] for request in fake.sent("GET", HISTORY)] == ["20", "41"]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.cli.rescales import history_text, remarks, sentence_of
+from tests.unit.cli.conftest import explained
 
-require = importlib.import_module("app.cli.require")
 Run = Callable[..., Any]
 JOB_ID = "0123456789abcdef0123456789abcdef"
+ACCEPTED = (200, {}, {"ETag": '"2"', "X-Slotwise-Rescale": f"{2:032x}"})
+"""Of a PUT that leads to record 2."""
 REQUIREMENTS = f"/jobs/{JOB_ID}/resource-requirements"
 HISTORY = f"/jobs/{JOB_ID}/rescales/history"
 
@@ -102,41 +103,54 @@ def wait(
     slotwise: Run, fake: Any, *histories: list[dict[str, Any]], in_force: int | None = 4, allowed: int = 4
 ) -> Any:
     """`require --wait` against a server that gives these histories one after another."""
-    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
     fake.on("GET", HISTORY, *((200, history) for history in histories))
     vertex = delays(in_force, allowed)
-    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"vertices": {"a": vertex}}))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained(vertices={"a": vertex})))
     return slotwise("require", "delays", "delays=:4", "--wait")
 
 
 def test_waiting_ends_with_the_record_of_the_change(slotwise: Run, fake: Any) -> None:
     before = record(1)
-    outcome = wait(slotwise, fake, [before], [open_record(2), before], [record(2), before])
+    outcome = wait(slotwise, fake, [open_record(2), before], [record(2), before])
     assert outcome.status == 0
     assert outcome.out.startswith("Version 2: COMPLETED after 1 min 15 s, new-driver, delays 1->4")
     assert outcome.err == ""
 
 
 def test_waiting_says_what_the_slots_did_not_suffice_for(slotwise: Run, fake: Any) -> None:
-    outcome = wait(slotwise, fake, [record(1)], [record(2), record(1)], in_force=3)
+    outcome = wait(slotwise, fake, [record(2), record(1)], in_force=3)
     assert (outcome.status, outcome.err) == (0, "delays runs at 3; up to 4 was asked for.\n")
 
 
 def test_waiting_says_what_the_operator_s_ceiling_cut(slotwise: Run, fake: Any) -> None:
-    outcome = wait(slotwise, fake, [record(1)], [record(2), record(1)], in_force=3, allowed=3)
+    outcome = wait(slotwise, fake, [record(2), record(1)], in_force=3, allowed=3)
     told = "delays runs at 3; up to 4 was asked for; its floor and ceiling allow 3.\n"
     assert (outcome.status, outcome.err) == (0, told)
 
 
-def test_a_change_may_become_a_part_of_the_open_record(slotwise: Run, fake: Any) -> None:
-    assert wait(slotwise, fake, [open_record(1)], [open_record(1)], [record(1)]).status == 0
+def test_a_job_that_has_no_record_yet_is_waited_for(slotwise: Run, fake: Any) -> None:
+    assert wait(slotwise, fake, [], [open_record(2)], [record(2)]).status == 0
+
+
+def test_what_others_did_before_and_after_is_not_the_outcome(slotwise: Run, fake: Any) -> None:
+    failed = {"terminalState": "FAILED", "terminatedReason": "EXCEPTION_OCCURRED"}
+    assert wait(slotwise, fake, [record(3, **failed), record(2), record(1, **failed)]).status == 0
+
+
+def test_a_server_that_does_not_name_the_rescale_any_more(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    fake.on("GET", HISTORY, (200, [open_record(2)]), (200, [record(3), record(2), record(1)]))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
+    outcome = slotwise("require", "delays", "delays=:4", "--wait", "--json")
+    assert (outcome.status, outcome.json["rescale"]["number"]) == (0, 2)
 
 
 def test_waiting_goes_on_with_the_record_of_a_failover(slotwise: Run, fake: Any) -> None:
     broken = record(
         2, terminalState="IGNORED", terminatedReason="JOB_FAILOVER_RESTARTING", message="the driver died"
     )
-    outcome = wait(slotwise, fake, [record(1)], [broken, record(1)], [record(3), broken, record(1)])
+    outcome = wait(slotwise, fake, [broken, record(1)], [record(3), broken, record(1)])
     assert outcome.status == 0
     assert outcome.err == "Waiting on: record 2 ended by a failover (the driver died)\n"
 
@@ -148,17 +162,17 @@ def test_a_rescale_that_is_taken_back_is_waited_for_until_the_job_runs_again(
         2, terminalState="FAILED", terminatedReason="EXCEPTION_OCCURRED", message="Taken back: boom"
     )
     going, done = {**open_record(3), "rollbackOf": 2}, record(3, rollbackOf=2)
-    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
-    histories = ([record(1)], [going, failed, record(1)], [done, failed, record(1)])
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
+    histories = ([going, failed, record(1)], [done, failed, record(1)])
     fake.on("GET", HISTORY, *((200, history) for history in histories))
     vertex = delays(2)
-    said = {"vertices": {"a": vertex}, "rollback": {"rescale": 2, "reason": "boom"}}
+    said = explained(vertices={"a": vertex}, rollback={"rescale": 2, "reason": "boom"})
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, said))
     outcome = slotwise("require", "delays", "delays=:4", "--wait")
     assert outcome.status == 3
     assert "The rescale was taken back: boom" in outcome.err
     assert "slotwise require delays delays=:4 --retry" in outcome.err
-    assert len(fake.sent("GET", HISTORY)) == 3, "the way back was waited for"
+    assert len(fake.sent("GET", HISTORY)) == 2, "the way back was waited for"
 
 
 def test_a_retry_is_asked_for_as_one(slotwise: Run, fake: Any) -> None:
@@ -174,14 +188,15 @@ def test_the_record_of_a_way_back_names_the_other(slotwise: Run, fake: Any) -> N
 
 def test_a_change_that_was_overtaken_ends_with_1(slotwise: Run, fake: Any) -> None:
     late = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
-    outcome = wait(slotwise, fake, [record(1)], [open_record(3), late, record(1)])
+    outcome = wait(slotwise, fake, [open_record(3), late, record(1)])
     assert outcome.status == 1
     assert "The rescale did not succeed: RESOURCE_REQUIREMENTS_UPDATED" in outcome.err
 
 
-def test_waiting_ends_with_the_job_or_if_no_record_comes(
-    slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(require, "NO_RECORD_PATIENCE_S", 0.0)
-    outcome = wait(slotwise, fake, [record(1)])
+def test_waiting_ends_with_the_job(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
+    fake.on("GET", HISTORY, (200, []))
+    ended = (200, explained(status="CANCELED"))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()), ended)
+    outcome = slotwise("require", "delays", "delays=:4", "--wait")
     assert (outcome.status, outcome.out) == (0, "Accepted as version 2. No rescale followed from it.\n")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from app.model.requirements import Bounds
+from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.evolve import evolve
-from app.worker.requests.requirements import resolve_bounds, resolve_partitions
+from app.worker.requests.requirements import decide_update, resolve_bounds, resolve_partitions
+from app.worker.views import RequirementsUpdate
 from tests.unit.scheduler.driving import Job
+from tests.unit.scheduler.phases import IN_PHASE, in_phase
 
 STATE = Job().state
 SOURCE = STATE.graph.by_name["source"]
@@ -39,3 +42,18 @@ def test_partitions_that_were_asked_for_and_are_not_there_yet_count_on_up_to_the
     asked = evolve(STATE.requirements, state_partitions=((SOURCE.id, MOST + 4),))
     wanted = {**STATE.requirements.as_dict(), SOURCE.id: Bounds(1, upper)}
     assert resolve_partitions(evolve(STATE, requirements=asked), wanted, {}) == (numbers, [])
+
+
+@pytest.mark.parametrize("phase", [phase for phase in IN_PHASE if phase != "Finished"])
+def test_the_answer_names_the_record_that_changed_bounds_lead_to(phase: str) -> None:
+    job = in_phase(phase)
+    wanted = {vertex.id: (1, 3) for vertex in job.state.graph.vertices}
+    decided = decide_update(job.state, RequirementsUpdate(bounds=wanted), 0, 0)
+    assert decided.event is not None and decided.answer.rescale is not None
+    job.do(decided.event)
+    if phase == "Created":
+        job.do(StartScheduling())
+    now = job.state.timeline.open
+    records = [*job.records, *([] if now is None else [now])]
+    first = next(one for one in records if one.requirements_uuid == job.state.requirements.uuid)
+    assert first.uuid == decided.answer.rescale

@@ -1,0 +1,127 @@
+"""What becomes of declared bounds, for `slotwise require --wait`.
+
+The answer of the PUT names the rescale that the bounds lead to. In two cases a later record tells what became of
+them: after a failover, whose own record brings them into force; and after a wait for their deadline, in which the job
+may take slots by the former bounds, give slots back, or fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from app.cli.client import Client, Json
+from app.cli.errors import CliError
+from app.cli.events import JobChanges
+from app.cli.output import warn
+from app.cli.rescales import history
+from app.cli.waiting import ClusterWatch
+from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.status import TERMINAL_STATUSES
+
+_RECORDS = 20
+"""The newest ones. More do not begin between two looks."""
+_FAILOVER = TerminatedReason.JOB_FAILOVER_RESTARTING
+
+Record = dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """``record``: the rescale, which has ended; None if none followed. ``back``: the record of the way back, if the
+    rescale was taken back."""
+
+    record: Record | None = None
+    back: Record | None = None
+
+
+def wait_for_outcome(client: Client, job_id: str, version: int | None, rescale: str | None) -> Outcome:
+    """What has become of the bounds of ``version``. ``rescale``: the uuid of the record that they lead to.
+
+    Raises:
+        CliError: while the bounds waited for their deadline others were declared, or the job ended.
+    """
+    if rescale is None:
+        # A server that was started anew, and knows the request again, does not name it.
+        rescale = history(client, job_id, limit=1)[0]["rescaleUuid"]
+    declared, watch = _Declared(version, rescale), ClusterWatch()
+    with JobChanges(client, job_id) as changes:
+        while True:
+            # Asked before the records: a job that has ended makes no further ones.
+            explained = client.get(f"/jobs/{job_id}/explanation")
+            watch.look(explained["supply"])
+            outcome = declared.look(explained, history(client, job_id, limit=_RECORDS)[::-1])
+            if outcome is not None:
+                return outcome
+            changes.wait()
+
+
+class _Declared:
+    """Bounds that were declared as ``version`` and lead to the record ``rescale``."""
+
+    def __init__(self, version: int | None, rescale: str) -> None:
+        self._version = version
+        self._rescale = rescale
+        self._numbers: set[int] = set()
+        """Of the records that the server names as theirs."""
+        self._asked: dict[str, Json] = {}
+        """What was declared when they were first seen to wait for their deadline, of the vertices that waited."""
+        self._ended: set[int] = set()
+        self._others: set[int] = set()
+        """The numbers of records that had ended while they waited, which tell of something else."""
+        self._told: set[int] = set()
+
+    def look(self, explained: Json, records: list[Record]) -> Outcome | None:
+        """None while it is not certain. ``records``, oldest first, were read after ``explained``."""
+        over = explained["status"] in TERMINAL_STATUSES
+        waits = next((one for one in explained["pending"] if one["version"] == self._version), None)
+        if waits is not None:
+            self._others = self._ended
+            self._asked = self._asked or _bounds(explained, waits["former"])
+            self._numbers.add(waits["rescale"])
+        self._numbers |= {one["number"] for one in records if one["rescaleUuid"] == self._rescale}
+        since = [one for one in records if self._numbers and one["number"] >= min(self._numbers)]
+        self._ended = {one["number"] for one in since if one["terminalState"]}
+        found = None if waits else self._found(explained, since, over=over)
+        self._tell_of_failovers(since, found)
+        return found
+
+    def _found(self, explained: Json, since: list[Record], *, over: bool) -> Outcome | None:
+        back: Record | None
+        for back in since:
+            if back.get("rollbackOf") in self._numbers and is_undoing(back):
+                own = next((one for one in since if one["number"] == back["rollbackOf"]), back)
+                return Outcome(own, back)
+        if self._others and _bounds(explained, self._asked) != self._asked:
+            raise CliError("Other bounds were declared while these waited for their deadline.")
+        left = [one for one in since if one["number"] not in self._others]
+        if over and not left and self._others:
+            raise CliError("The job ended while the bounds waited for their deadline.")
+        for record in left or since[-1:]:
+            back = next((one for one in since if one.get("rollbackOf") == record["number"]), None)
+            if not record["terminalState"] or not (back is None or back["terminalState"] or over):
+                # A later one tells of other bounds, and a way back has ended only once the job runs again.
+                return None
+            if back is not None or over or record["terminatedReason"] != _FAILOVER:
+                return Outcome(record, back)
+        return Outcome() if over else None
+
+    def _tell_of_failovers(self, since: list[Record], found: Outcome | None) -> None:
+        """A job that fails again and again is not waited for in silence."""
+        for record in since:
+            number = record["number"]
+            if found is not None and record is found.record:
+                return
+            if record["terminatedReason"] == _FAILOVER and number not in self._told:
+                self._told.add(number)
+                why = str(record.get("message") or "the job failed meanwhile").partition("\n")[0]
+                warn(f"Waiting on: record {number} ended by a failover ({why})")
+
+
+def is_undoing(back: Record) -> bool:
+    """Whether a way back brings the former bounds back, and not only their parallelism."""
+    return bool(back["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT)
+
+
+def _bounds(explained: Json, vertices: Iterable[str]) -> dict[str, Json]:
+    names, declared = ("lowerBound", "upperBound"), explained["vertices"]
+    return {vertex: [declared[vertex][name] for name in names] for vertex in vertices}
