@@ -44,3 +44,7 @@ class Plan:
     @property
     def slot_count(self) -> int:
         return sum(len(slots) for _, slots in self.group_slots)
+
+    @property
+    def slot_ids(self) -> set[str]:
+        return set().union(*[slots for _, slots in self.group_slots])

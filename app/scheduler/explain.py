@@ -7,7 +7,7 @@ from typing import Final
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended
 from app.scheduler.adaptive import budget, local_failover, pending, repartition, restart_strategy
-from app.scheduler.adaptive.attainable import change_in_words, in_words, plan_holds
+from app.scheduler.adaptive.attainable import change_in_words, in_words
 from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.no_change import versions_of
@@ -104,10 +104,8 @@ def violations(state: JobState) -> tuple[str, ...]:
             found.append(f"{name} runs at {parallelism}, below its lower bound {bounds.lower}: {reason}")
         elif parallelism > bounds.upper:
             found.append(f"{name} runs at {parallelism}, above its upper bound {bounds.upper}: {reason}")
-    if not plan_holds(state, plan):
-        held = {slot.id for slot in state.slots}
-        missing = sum(slot not in held for _, own in plan.group_slots for slot in own)
-        found.append(f"{missing} slot(s) of the plan in force are not held any more: {reason}")
+    if missing := plan.slot_ids - state.slot_ids:
+        found.append(f"{len(missing)} slot(s) of the plan in force are not held any more: {reason}")
     return tuple(found)
 
 

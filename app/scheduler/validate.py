@@ -12,7 +12,7 @@ from app.scheduler.adaptive.draft import phase_status, timer_at
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.pending import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.resources import WAIT_TIMER
-from app.scheduler.adaptive.slot_declaration import plans_of, slots_of
+from app.scheduler.adaptive.slot_declaration import plans_of
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
@@ -89,7 +89,7 @@ def _nothing_held_when_over(state: JobState) -> str | None:
 
 
 def _plans_fit_graph_and_slots(state: JobState) -> str | None:
-    held = {slot.id for slot in state.slots}
+    held = state.slot_ids
     if len(held) != len(state.slots):
         return "a slot is held twice"
     for plan in plans_of(state):
@@ -99,7 +99,7 @@ def _plans_fit_graph_and_slots(state: JobState) -> str | None:
         if plan.version > state.plan_version:
             return f"plan {plan.version} is newer than the newest plan {state.plan_version}"
     target = state.phase.plan if isinstance(state.phase, CreatingExecutionGraph) else None
-    if target is not None and not slots_of(target) <= held:
+    if target is not None and not target.slot_ids <= held:
         return "an attempt is being started with slots that are not held"
     return None
 
@@ -109,7 +109,7 @@ def _plan_problem(state: JobState, plan: Plan) -> str | None:
         return f"plan {plan.version} does not name every vertex once, in order"
     if [name for name, _ in plan.group_slots] != [name for name, _ in state.graph.groups]:
         return f"plan {plan.version} does not name every slot sharing group once, in order"
-    if len(slots_of(plan)) != plan.slot_count:
+    if len(plan.slot_ids) != plan.slot_count:
         return f"plan {plan.version} uses a slot twice"
     counts = {name: len(own) for name, own in plan.group_slots}
     batch = state.graph.runs_by_regions
@@ -126,13 +126,12 @@ def _bounds_hold_or_are_explained(state: JobState) -> str | None:
     """Promise 5: the parallelism in force is within the bounds, or the job says in words why it is not."""
     if not isinstance(state.phase, Executing) or state.plan is None or state.graph.runs_by_regions:
         return None
-    held = {slot.id for slot in state.slots}
     bounds = state.bounds.as_dict()
     outside = any(
         not bounds[vertex].lower <= parallelism <= bounds[vertex].upper
         for vertex, parallelism in state.plan.parallelism
     )
-    unheld = not slots_of(state.plan) <= held
+    unheld = state.plan.slot_ids - state.slot_ids
     if (outside or unheld) and not violations(state):
         return "the plan in force is outside the bounds or the slots, and no violation is named"
     return None
@@ -231,11 +230,11 @@ def _status_times(state: JobState) -> str | None:
 
 
 def _surplus_is_not_used(state: JobState) -> str | None:
-    used = {slot for plan in plans_of(state) for slot in slots_of(plan)}
+    used = {slot for plan in plans_of(state) for slot in plan.slot_ids}
     idle = {slot for slot, _ in state.idle_since_ms}
     if idle & used:
         return "a slot that a plan uses counts as surplus"
-    if not idle <= {slot.id for slot in state.slots}:
+    if not idle <= state.slot_ids:
         return "a slot that is not held counts as surplus"
     if idle and len(state.slots) - len(idle) < state.declared_slots:
         return "a slot inside the requirement counts as surplus"

@@ -13,7 +13,6 @@ from sqlalchemy.engine import Connection
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
-from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
 from app.model.status import JobStatus
@@ -21,7 +20,7 @@ from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
 from app.store import codec
-from app.store.codec import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES
+from app.store.codec import ATTEMPTS, RESCALES, SCALING_POLICIES
 from app.store.leases import Lease
 from app.store.tables import (
     artifacts,
@@ -32,7 +31,6 @@ from app.store.tables import (
     jobs,
     leases,
     livy_batches,
-    requirements,
     rescales,
     scaling_policies,
 )
@@ -206,14 +204,6 @@ def load_attempts(connection: Connection, job_id: str) -> list[Attempt]:
     """All attempts of a job, oldest first."""
     query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
     return [ATTEMPTS.value(row) for row in connection.execute(query)]
-
-
-def load_requirements(connection: Connection, job_id: str) -> list[Requirements]:
-    """The versions of a job's requirements, newest first."""
-    query = select(requirements).where(requirements.c.job_id == job_id)
-    return [
-        REQUIREMENTS.value(row) for row in connection.execute(query.order_by(requirements.c.version.desc()))
-    ]
 
 
 def load_scaling_policies(

@@ -250,7 +250,6 @@ class Store:
     job_ids = _method(queries.job_ids)
     list_jobs = _method(queries.list_jobs)
     attempts = _method(queries.load_attempts)
-    requirements = _method(queries.load_requirements)
     scaling_policies = _method(queries.load_scaling_policies)
     answer = _method(queries.load_answer)
     artifacts = _method(queries.load_artifacts)

@@ -29,6 +29,7 @@ from tests.simulation.told import Told
 from tests.simulation.truth import JobTruth, Violation
 from tests.simulation.words import Words
 from tests.simulation.world import CURRENT, World
+from tests.stored import requirements as stored_requirements
 
 if TYPE_CHECKING:
     from tests.simulation.partitions import Checkpoint
@@ -373,7 +374,7 @@ class Oracles:
                 "promise 1",
                 f"job {job_id[-2:]}: whoever takes it over thinks that its state has {read}",
             )
-            rows = {row.version: row for row in await store.requirements(job_id)}
+            rows = {row.version: row for row in await stored_requirements(store, job_id)}
             self.check(
                 rows == truth.stored, "promise 1", f"job {job_id[-2:]}: the rows are not those committed"
             )

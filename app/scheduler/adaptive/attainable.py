@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from app.model.jobgraph import InPlace, JobGraph
 from app.model.options import JobOptions
-from app.model.plan import Plan, Rung
+from app.model.plan import Rung
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.rollback_state import Parallelism
-from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
 
 
@@ -77,12 +76,6 @@ def timing(options: JobOptions, rung: Rung | None) -> Timing:
 def longest_cooldown_ms(options: JobOptions) -> int:
     """When Cooldown ends at the latest."""
     return max(options.executing_cooldown_ms, options.in_place_cooldown_ms)
-
-
-def plan_holds(state: JobState, plan: Plan) -> bool:
-    """Whether every slot of ``plan`` is held."""
-    held = {slot.id for slot in state.slots}
-    return all([held.issuperset(own) for _, own in plan.group_slots])
 
 
 def in_words(graph: JobGraph, parallelism: Iterable[tuple[str, int]]) -> str:

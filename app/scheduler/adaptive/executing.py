@@ -22,7 +22,7 @@ from app.scheduler.adaptive import (
     unfollowed,
     versions,
 )
-from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms, plan_holds
+from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms
 from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -37,7 +37,6 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
 from app.scheduler.adaptive.resources import arm_manager, replace_bounds, replace_slots
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
-from app.scheduler.adaptive.slot_declaration import slots_of
 from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing, JobState, Manager
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
@@ -187,7 +186,7 @@ def _reseat(draft: Draft) -> None:
     The driver is not concerned, so the version stays.
     """
     plan = draft.state.plan
-    if plan is None or plan_holds(draft.state, plan):
+    if plan is None or plan.slot_ids <= draft.state.slot_ids:
         return
     view = attainable_now(draft, repartition=False)
     if view.parallelism is not None and view.rung is None:
@@ -216,7 +215,7 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
     replace_slots(draft, event)
     plan = draft.state.plan
     assert plan is not None
-    if not plan_holds(draft.state, plan):
+    if not plan.slot_ids <= draft.state.slot_ids:
         _reseat(draft)
         view = attainable_now(draft, repartition=False)
         if view.rung is not None:
@@ -250,9 +249,7 @@ def _give_back(draft: Draft) -> None:
 
 def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
     """A slot in use is lost. The tasks run on in the slots that are left, so it is a failover in the history only."""
-    used = slots_of(plan)
-    lost = plan.slot_count - sum(slot.id in used for slot in draft.state.slots)
-    message = f"{lost} slot(s) in use were lost."
+    message = f"{len(plan.slot_ids - draft.state.slot_ids)} slot(s) in use were lost."
     if lost_slot_record(draft.state.timeline.open):
         timeline.note(draft, message)
     else:

@@ -38,7 +38,7 @@ def short_of_slots(state: JobState) -> tuple[Pending, ...]:
     # What was taken back is below all bounds.
     if not state.pending or state.taken_back is not None:
         return ()
-    kept = waiting = tuple([one for one in state.pending if one.deadline is not None])
+    kept = waiting = state.with_deadline
     for one in waiting:
         tried = _without(kept, one)
         if _have_come(state, waiting, tried):
@@ -75,10 +75,9 @@ def asked(state: JobState) -> Demand:
 def least_slots(state: JobState, wish: Demand) -> int:
     """The slots without which the job can run by neither bounds. ``wish``: what is `asked`."""
     least = wish.minimal
-    waiting = [one for one in state.pending if one.deadline is not None]
-    if not waiting or state.taken_back is not None:
+    if not state.with_deadline or state.taken_back is not None:
         return least
-    return min(least, _demand(state, waiting).minimal)
+    return min(least, _demand(state, state.with_deadline).minimal)
 
 
 def in_effect(state: JobState) -> Requirements:
@@ -97,8 +96,7 @@ def without(requirements: Requirements, changes: Iterable[Pending]) -> Requireme
 
 def is_met(state: JobState, change: Pending, parallelism: Mapping[str, int]) -> bool:
     """Whether a job that runs at ``parallelism`` has what ``change`` asks for."""
-    goal = _goal(state, _without(held(state), change))
-    least = _targets(state, change, goal)
+    goal, least = _asked_by(state, change)
     return all(
         least.get(vertex, 0) <= parallelism[vertex] <= goal.bounds[vertex].upper for vertex in change.vertices
     )
@@ -106,14 +104,13 @@ def is_met(state: JobState, change: Pending, parallelism: Mapping[str, int]) -> 
 
 def asks_for_more(state: JobState, change: Pending, parallelism: Mapping[str, int]) -> bool:
     """Whether ``change`` raises anything above ``parallelism``."""
-    least = _targets(state, change, _goal(state, _without(held(state), change)))
+    _, least = _asked_by(state, change)
     return any(count > parallelism[vertex] for vertex, count in least.items())
 
 
 def slots_needed(state: JobState, change: Pending) -> int:
     """With how many slots ``change`` has what it asks for, if whatever else waits goes on waiting."""
-    goal = _goal(state, _without(held(state), change))
-    least = _targets(state, change, goal)
+    goal, least = _asked_by(state, change)
     counts = range(goal.minimal, _most_slots(state, goal))
     return counts.start + bisect_left(counts, True, key=lambda count: _suffices(goal, count, least))
 
@@ -131,10 +128,16 @@ def _suffices(goal: Demand, slots: int, least: Mapping[str, int]) -> bool:
     return not least or (now is not None and all(now[vertex] >= count for vertex, count in least.items()))
 
 
+def _asked_by(state: JobState, change: Pending) -> tuple[Demand, dict[str, int]]:
+    """What the job goes for once ``change`` counts, if whatever else waits goes on waiting; and its `_targets`."""
+    goal = _goal(state, _without(held(state), change))
+    return goal, _targets(state, change, goal)
+
+
 def _targets(state: JobState, change: Pending, goal: Demand) -> dict[str, int]:
     """The parallelism that ``change`` has to lead to, of each vertex of which it raises a bound. ``goal``: what the job
     goes for once it counts."""
-    former = _demand(state, [one for one in state.pending if one.deadline is not None]).bounds
+    former = _demand(state, state.with_deadline).bounds
     most = goal.parallelism(_most_slots(state, goal))
     assert most is not None
     found = {}
@@ -191,6 +194,6 @@ def _graph(state: JobState, kept: Collection[Pending]) -> JobGraph:
         refused is not None and refused.requirements_uuid == state.requirements.uuid
     ):
         return state.graph
-    if kept and len(kept) == sum(one.deadline is not None for one in state.pending):
+    if kept and len(kept) == len(state.with_deadline):
         return state.graph
     return wanted_graph(state.graph, _declared(state, kept))

@@ -71,7 +71,7 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
 
 def before(state: JobState) -> Requirements:
     """What comes back if other bounds are declared now and then taken back: what holds, not what never did."""
-    waiting = [one for one in state.pending if one.deadline is not None]
+    waiting = state.with_deadline
     return hold.without(state.requirements, waiting) if waiting else state.requirements
 
 
@@ -110,7 +110,7 @@ def kept_waiting(state: JobState, wanted: Requirements) -> tuple[str, ...]:
     """The vertices that go on waiting for the deadline that they have if ``wanted`` is declared with another one, as
     their bounds do not change."""
     changed = _changed(state.requirements, wanted)
-    waiting = [one for one in state.pending if one.deadline is not None and not one.begun]
+    waiting = [one for one in state.with_deadline if not one.begun]
     return tuple(vertex for one in waiting for vertex, _ in one.former if vertex not in changed)
 
 
@@ -129,11 +129,11 @@ def restore(draft: Draft, taken: TakenBack | None) -> None:
     that wait for their deadline if there are any."""
     if taken is None or last_taken_back(draft.state) is not None:
         return
-    heir = next((one for one in draft.state.pending if one.deadline is not None), None)
-    if heir is None:
-        draft.set(taken_back=taken, watch=None)
+    waiting = draft.state.with_deadline
+    if waiting:
+        _replace(draft, waiting[0], evolve(waiting[0], taken_back=taken))
     else:
-        _replace(draft, heir, evolve(heir, taken_back=taken))
+        draft.set(taken_back=taken, watch=None)
 
 
 def undoing(
@@ -189,12 +189,12 @@ def settle(draft: Draft, before: JobState) -> None:
             slot_declaration.declare(draft)
             for one in in_vain:
                 _tell_of_nothing_done(draft, one)
-    for one in draft.state.pending:
-        begun = one.deadline is not None and _is_begun(draft.state, one)
+    for one in draft.state.with_deadline:
+        begun = _is_begun(draft.state, one)
         if begun != one.begun:
             _replace(draft, one, evolve(one, begun=begun))
-    for one in draft.state.pending:
-        if one.deadline is not None and not one.record and draft.state.timeline.records:
+    for one in draft.state.with_deadline:
+        if not one.record and draft.state.timeline.records:
             _give_record(draft, one)
     # Created is left at once.
     waits = not isinstance(draft.state.phase, (Created, *_ENDS))

@@ -9,7 +9,7 @@ from app.scheduler.adaptive.ending import record_failure
 from app.scheduler.adaptive.events import VersionRequested
 from app.scheduler.adaptive.restarting import begin_stop, take_version_back
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, enter_waiting, review_waiting
-from app.scheduler.adaptive.state import Failure, Restarting
+from app.scheduler.adaptive.state import Restarting
 
 
 def running_requested(draft: Draft, event: VersionRequested) -> None:
@@ -60,6 +60,4 @@ def trial_is_over(draft: Draft) -> None:
     error = (
         f"It has not committed a batch of each query within {limit_ms} ms (slotwise.version.trial-period)."
     )
-    failure = Failure(error, draft.now_ms, draft.state.attempt)
-    record_failure(draft, failure)
-    take_version_back(draft, failure)
+    take_version_back(draft, record_failure(draft, error))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from app.model.plan import Rung
 from app.scheduler.adaptive import rollback, timeline, unfollowed
-from app.scheduler.adaptive.attainable import attainable_now, plan_holds, rung_between
+from app.scheduler.adaptive.attainable import attainable_now, rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -59,7 +59,7 @@ def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
     """New slots wait until the target is in force; a lost one that the target needs does not."""
     replace_slots(draft, event)
     target = draft.phase_as(Rescaling).target
-    if not plan_holds(draft.state, target):
+    if not target.slot_ids <= draft.state.slot_ids:
         timeline.note(draft, "A slot of the plan that was being applied was lost.")
         retarget(draft)
     elif target.slot_count > draft.state.usable_slots:

@@ -64,10 +64,6 @@ def plans_of(state: JobState) -> list[Plan]:
     return [plan for plan in (state.plan, coming_plan(state)) if plan is not None]
 
 
-def slots_of(plan: Plan) -> set[str]:
-    return set().union(*[own for _, own in plan.group_slots])
-
-
 def settle_surplus(draft: Draft) -> None:
     """Bring the surplus slots and their timer in line with the slots, bounds and plans of the draft."""
     _give_back(draft)
@@ -115,14 +111,12 @@ def _surplus(state: JobState, now_ms: int) -> tuple[tuple[str, int], ...]:
 
 def _least_needed(state: JobState, count: int) -> list[Slot]:
     """At most ``count`` of the slots that no plan uses: those that the job misses least."""
-    used: set[str] = set()
-    for plan in plans_of(state):
-        used |= slots_of(plan)
+    used = set[str]().union(*[plan.slot_ids for plan in plans_of(state)])
     unused = [slot for slot in state.slots if slot.id not in used]
     if len(unused) <= count:
         return unused
     known = dict(state.idle_since_ms)
-    before = slots_of(state.last_plan) if state.last_plan else set()
+    before = state.last_plan.slot_ids if state.last_plan else set()
     load: dict[str, int] = {}
     for slot in state.slots:
         load[slot.task_manager_id] = load.get(slot.task_manager_id, 0) + (slot.id in used)

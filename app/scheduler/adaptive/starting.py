@@ -24,7 +24,6 @@ from app.scheduler.adaptive.ending import (
     STOP_TIMER,
     attempt_finished,
     fail,
-    failure_of,
     finish,
     mark_dead,
     order_stop,
@@ -164,8 +163,7 @@ def _wait_is_over(draft: Draft) -> None:
             f"Not enough slots: the lower bounds need {state.declared_minimal} and the job holds "
             f"{state.usable_slots} after waiting for {waited_ms} ms."
         )
-        failure = Failure(error, draft.now_ms, state.attempt)
-        record_failure(draft, failure, root=True)
+        failure = record_failure(draft, error, root=True)
         start_failed(draft, failure, recoverable=True, by_job=True)
 
 
@@ -212,8 +210,7 @@ def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
 
 def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> None:
     """The attempt did not start. What may be left of it is killed before anything else happens."""
-    failure = failure_of(draft, event)
-    record_failure(draft, failure)
+    failure = record_failure(draft, event)
     phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is None:
         # The redistribution has changed no state, so the job goes on without it.
@@ -237,9 +234,7 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
 def creating_stopped(draft: Draft, event: AttemptStopped) -> None:
     if draft.phase_as(CreatingExecutionGraph).failure is None:
         error = event.error or "The driver stopped before its queries were running."
-        failure = Failure(error, draft.now_ms, draft.state.attempt)
-        record_failure(draft, failure)
-        draft.set_phase(failure=failure)
+        draft.set_phase(failure=record_failure(draft, error))
     _creation_over(draft, driver_waiting=event.driver_alive)
 
 
@@ -275,8 +270,7 @@ def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
 
 
 def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:
-    failure = failure_of(draft, event)
-    record_failure(draft, failure)
+    failure = record_failure(draft, event)
     if not event.recoverable:
         fail(draft, failure)
         return
@@ -295,8 +289,7 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
         if draft.state.repartition is not None:
             option += " and slotwise.state.repartition.timeout"
         error = f"The driver did not start within {waited_ms} ms ({option}); it is killed."
-        failure = Failure(error, draft.now_ms, draft.state.attempt)
-        record_failure(draft, failure)
+        failure = record_failure(draft, error)
         draft.set_phase(failure=failure, give_up=draft.state.repartition is not None)
         draft.disarm(START_TIMER)
         order_stop(draft, StopMode.KILL)
@@ -322,8 +315,7 @@ def creating_slots(draft: Draft, event: SlotsChanged) -> None:
     resources.replace_slots(draft, event)
     if draft.state.cluster_unreachable:
         draft.set_phase(blind=True)
-    held = {slot.id for slot in draft.state.slots}
-    lost = sorted(slot_declaration.slots_of(draft.phase_as(CreatingExecutionGraph).plan) - held)
+    lost = sorted(draft.phase_as(CreatingExecutionGraph).plan.slot_ids - draft.state.slot_ids)
     if lost:
         message = (
             f"{len(lost)} planned slot(s) were lost while the driver was started: {', '.join(lost[:5])}."

@@ -362,6 +362,15 @@ class JobState:
         return within(self.policy, self.graph, self.requirements)
 
     @property
+    def slot_ids(self) -> set[str]:
+        return {slot.id for slot in self.slots}
+
+    @property
+    def with_deadline(self) -> tuple[Pending, ...]:
+        """The changes of bounds that have one."""
+        return tuple([one for one in self.pending if one.deadline is not None])
+
+    @property
     def cluster_unreachable(self) -> bool:
         """While it is, nothing is started or stopped by what is known of the cluster's slots."""
         return self.away_since_ms is not None

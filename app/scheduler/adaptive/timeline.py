@@ -119,7 +119,7 @@ def _new_record(
         asked = state.policy
     elif asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE and state.taken_back is None:
         waiting = hold.short_of_slots(state)
-        asked = next((one for one in state.pending if one.deadline is not None and one not in waiting), None)
+        asked = next((one for one in state.with_deadline if one not in waiting), None)
     draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
     return RescaleRecord(
         uuid=derive_id(state.job_id, "rescale", number),
@@ -256,8 +256,8 @@ def fail_over(draft: Draft, error: str, exception: str | None = None) -> None:
 def _waits(state: JobState) -> Pending | None:
     """The bounds with a deadline that the open record is of."""
     record = state.timeline.open
-    with_deadline = [one for one in state.pending if one.deadline is not None]
-    return next((one for one in with_deadline if record is not None and one.record == record.number), None)
+    found = (one for one in state.with_deadline if record is not None and one.record == record.number)
+    return next(found, None)
 
 
 def in_force(draft: Draft, plan: Plan) -> None:

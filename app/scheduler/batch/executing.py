@@ -8,7 +8,7 @@ from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
 from app.scheduler.adaptive import budget, slot_declaration, timeline, transition_manager
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.ending import failure_of, record_failure
+from app.scheduler.adaptive.ending import record_failure
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     BoundsUpdated,
@@ -117,8 +117,7 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     progress = progress_of(state)
     if not _is_current(progress, event):
         return
-    failure = failure_of(draft, event)
-    record_failure(draft, failure, root=True)
+    failure = record_failure(draft, event, root=True)
     repeated = None
     if event.user_error is not None:
         repeated = budget.counted(state, _budget_key(event), event.user_error, 0)

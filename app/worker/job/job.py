@@ -238,7 +238,7 @@ class Job:
                 if not isinstance(state.phase, Finished):
                     self._keeper.broker.declare(state)
             case effects.ReleaseSlots():
-                held = {slot.id for slot in self.state.slots}
+                held = self.state.slot_ids
                 surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]
                 self._keeper.broker.release(self.job_id, surplus)
             case effects.StartAttempt():

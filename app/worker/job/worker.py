@@ -82,11 +82,6 @@ class JobWorker:
     def job_id(self) -> str:
         return self.state.job_id
 
-    @property
-    def story(self) -> tuple[str, ...]:
-        """The last events and what they led to, oldest first."""
-        return tuple(self._story)
-
     def deliver(self, source: EventSource, *rows: Write) -> None:
         """Put a fact into the mailbox. ``rows`` become durable with what follows from it."""
         if self._closed:

@@ -232,7 +232,7 @@ class SharedBroker(SlotBroker):
         """Take up a job that was looked up. Slots that it has, and is not granted, it is told to be without."""
         job_id, epoch = state.job_id, self._jobs[state.job_id].writer.epoch
         found = self._found.pop(job_id, None)
-        held = {slot.id for slot in state.slots}
+        held = state.slot_ids
         own = self._own.get(job_id)
         if own is None or own.epoch != epoch:
             written = frozenset[str]() if found is None else found.claim.holds

@@ -9,6 +9,7 @@ import pytest
 
 from app.store.store import Store
 from app.worker.housekeeping.age_clock import AgeClock
+from tests import stored
 from tests.unit.store import samples
 from tests.unit.worker.housekeeping.test_housekeeping import DAY_MS, JOB, fill, housekeeper, numbers, view
 
@@ -66,7 +67,7 @@ async def test_a_start_with_the_clock_100_days_ahead_removes_nothing(store: Stor
         assert await wrong.tidy() == (0, 0)
     assert len(await numbers(store)) == 10
     assert await store.answer(JOB, "key-2") is not None
-    assert len(await store.requirements(JOB)) == 10
+    assert len(await stored.requirements(store, JOB)) == 10
 
 
 async def test_it_does_not_get_further_by_starting_again_and_again(store: Store) -> None:

@@ -141,15 +141,15 @@ async def test_a_history_of_size_zero_keeps_the_open_record_only(database_url: s
 async def test_what_is_older_than_the_settings_allow_goes(database_url: str) -> None:
     async with keeper_on(database_url, {JOB: 2}, days=7) as (store, clock, keeper):
         await fill(store, 1, 2)
-        before = await store.requirements(JOB)
+        before = await stored.requirements(store, JOB)
         assert await keeper.tidy() == (1, 0)
-        assert (await numbers(store), await store.requirements(JOB)) == ([3, 2], before)
+        assert (await numbers(store), await stored.requirements(store, JOB)) == ([3, 2], before)
         # Seven days after the second record ended: it is not older than that yet, a millisecond later it is.
         (ended,) = [record.end_ms for record in await store.rescales(JOB) if record.end_ms is not None]
         clock.at_ms = ended + 7 * DAY_MS
         await keeper.tidy()
         assert await numbers(store) == [3, 2]
-        assert [one.version for one in await store.requirements(JOB)] == [3, 2], "the newest two stay"
+        assert [one.version for one in await stored.requirements(store, JOB)] == [3, 2], "the newest two stay"
         assert await store.answer(JOB, "key-2") is None
         clock.at_ms += 1
         assert await keeper.tidy() == (1, 0)
@@ -174,10 +174,10 @@ async def test_of_a_job_that_runs_for_ever_the_newest_keys_and_versions_are_kept
             monkeypatch.setattr(store, name, counted)
         assert await keeper.tidy() == (13, 0)
         assert sizes == [2, 2, 2, 0, 2, 2, 2, 1], "in small transactions"
-        assert [one.version for one in await store.requirements(JOB)] == [10, 9, 8]
+        assert [one.version for one in await stored.requirements(store, JOB)] == [10, 9, 8]
         kept = [seq for seq in range(2, 11) if await store.answer(JOB, f"key-{seq}") is not None]
         assert kept == [8, 9, 10]
-        assert len(await store.requirements(OTHER)) == 3
+        assert len(await stored.requirements(store, OTHER)) == 3
         assert await keeper.tidy() == (0, 0)
 
 
@@ -187,7 +187,7 @@ async def test_the_requirements_in_force_are_never_removed(database_url: str) ->
         await keeper.tidy()
         clock.at_ms += 400 * DAY_MS
         await keeper.tidy()
-        assert [one.version for one in await store.requirements(JOB)] == [5]
+        assert [one.version for one in await stored.requirements(store, JOB)] == [5]
 
 
 async def test_much_is_removed_in_small_transactions(
