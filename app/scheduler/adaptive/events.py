@@ -6,6 +6,8 @@ Events that come from a driver carry the attempt they belong to: one of an earli
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from app.model.batch import Result
 from app.model.plan import Slot
 from app.model.requirements import Deadline, Requirements
@@ -100,11 +102,15 @@ class StateRepartitioned:
 
 @value
 class AttemptStartFailed:
-    """The driver of ``attempt`` could not be started; nothing of it is left alive."""
+    """The driver of ``attempt`` could not be started; nothing of it is left alive. For the rest see `AttemptFailed`."""
 
     attempt: int
     error: str
     recoverable: bool = True
+    stopped: ClassVar[bool] = True
+    repartition: ClassVar[bool] = False
+    outside: ClassVar[bool] = True
+    by_cluster: ClassVar[bool] = False
 
 
 @value

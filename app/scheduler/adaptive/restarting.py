@@ -189,8 +189,7 @@ def restarting_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
 def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -> None:
     """The attempt may be dead by what the event says."""
     restarting_global_failure(draft, event)
-    dead = isinstance(event, AttemptStartFailed) or event.stopped
-    if dead and not draft.phase_as(Restarting).stopped:
+    if event.stopped and not draft.phase_as(Restarting).stopped:
         mark_dead(draft)
         _stopped(draft)
 

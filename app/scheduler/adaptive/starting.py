@@ -214,20 +214,18 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
     phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is None:
         # The redistribution has changed no state, so the job goes on without it.
-        give_up = isinstance(event, AttemptFailed) and event.repartition
-        by_job = isinstance(event, AttemptFailed) and not event.outside
-        by_cluster = isinstance(event, AttemptFailed) and event.by_cluster and not give_up
+        give_up = event.repartition
         draft.set_phase(
             failure=failure,
             recoverable=event.recoverable or give_up,
             give_up=give_up,
-            outside=not by_job,
-            by_cluster=by_cluster,
+            outside=event.outside,
+            by_cluster=event.by_cluster and not give_up,
         )
-        if isinstance(event, AttemptFailed) and not event.stopped:
+        if not event.stopped:
             draft.disarm(START_TIMER)
             order_stop(draft, StopMode.KILL)
-    if isinstance(event, AttemptStartFailed) or event.stopped:
+    if event.stopped:
         _creation_over(draft, driver_waiting=False)
 
 

@@ -69,24 +69,21 @@ def _resume(draft: Draft, target: Plan | None) -> None:
 
 
 def stopping_batch(draft: Draft, event: BatchCompleted) -> None:
-    plan = draft.state.plan
-    if (
-        draft.phase_as(StopWithSavepoint).target is None
-        and plan is not None
-        and event.plan_version >= plan.version
-    ):
+    plan, target = draft.state.plan, draft.phase_as(StopWithSavepoint).target
+    if target is None and plan is not None and event.plan_version >= plan.version:
         timeline.complete_record(draft)
 
 
 def stopping_plan_applied(draft: Draft, event: PlanApplied) -> None:
     check_version(draft, event)
     target = draft.phase_as(StopWithSavepoint).target
-    if target is not None and event.plan_version >= target.version:
+    plan = target or draft.state.plan
+    if plan is None or event.plan_version < plan.version:
+        return
+    if target is not None:
         draft.set(plan=target, last_plan=target)
         draft.set_phase(target=None)
-        timeline.complete_record(draft, event.measured)
-    elif target is None and draft.state.plan is not None and event.plan_version >= draft.state.plan.version:
-        timeline.complete_record(draft, event.measured)
+    timeline.complete_record(draft, event.measured)
 
 
 def stopping_timer(draft: Draft, event: TimerFired) -> None:
