@@ -71,7 +71,6 @@ class StopAttempt:
 
     attempt: int
     mode: StopMode
-    trigger_id: str | None = None
 
 
 @value

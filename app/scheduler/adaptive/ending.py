@@ -104,9 +104,9 @@ def mark_dead(draft: Draft, *, driver_waiting: bool = False) -> None:
         draft.set(attempt_alive=False, driver_waiting=driver_waiting, plan=None)
 
 
-def order_stop(draft: Draft, mode: StopMode, trigger_id: str | None = None) -> None:
+def order_stop(draft: Draft, mode: StopMode) -> None:
     """Tell the attempt to stop, and look again after the stop timeout."""
-    draft.emit(StopAttempt(draft.state.attempt, mode, trigger_id))
+    draft.emit(StopAttempt(draft.state.attempt, mode))
     draft.arm(STOP_TIMER, draft.now_ms + draft.state.options.stop_timeout_ms)
 
 

@@ -153,7 +153,6 @@ class PlanApplied:
     attempt: int
     plan_version: int
     measured: Measured = NOTHING_MEASURED
-    idle: bool = False
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
     not_followed: tuple[tuple[str, str], ...] = ()

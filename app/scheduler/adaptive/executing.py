@@ -166,7 +166,7 @@ def _begin_rescale(draft: Draft, view: Attainable) -> None:
             now = dict(plan.parallelism)
             if why := unfollowed.why_not_in_place(draft.state.graph, now, view.parallelism):
                 timeline.note(draft, why)
-        restart_for_rescale(draft, view.parallelism, view.rung or Rung.QUERY_RESTART)
+        restart_for_rescale(draft, view.parallelism)
 
 
 def _record_of_its_own(draft: Draft, view: Attainable, message: str | None = None) -> None:

@@ -39,7 +39,7 @@ def rescale_in_place(draft: Draft) -> None:
     target = plan_for_slots(draft, draft.state.plan)
     assert target is not None
     timeline.plan_chosen(draft, target, Rung.IN_PLACE)
-    draft.set(plan_version=target.version, num_rescales=draft.state.num_rescales + 1, rung=Rung.IN_PLACE)
+    draft.set(plan_version=target.version, num_rescales=draft.state.num_rescales + 1)
     draft.enter(Rescaling(target))
     send_plan(draft, target)
 

@@ -128,17 +128,17 @@ def lost_slot_record(record: RescaleRecord | None) -> bool:
     )
 
 
-def restart_for_rescale(draft: Draft, target: dict[str, int], rung: Rung = Rung.QUERY_RESTART) -> None:
+def restart_for_rescale(draft: Draft, target: dict[str, int]) -> None:
     """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
     rollback.prove(draft)
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
     draft.set(num_rescales=draft.state.num_rescales + 1)
-    begin_stop(draft, StopMode.BOUNDARY, rung)
+    begin_stop(draft, StopMode.BOUNDARY)
 
 
-def begin_stop(draft: Draft, mode: StopMode, rung: Rung = Rung.NEW_DRIVER) -> None:
+def begin_stop(draft: Draft, mode: StopMode) -> None:
     """Restarting was entered: count it, and stop the attempt if there is any."""
-    draft.set(num_restarts=draft.state.num_restarts + 1, rung=rung)
+    draft.set(num_restarts=draft.state.num_restarts + 1)
     if draft.state.attempt_alive:
         order_stop(draft, mode)
     else:
@@ -150,7 +150,7 @@ def _stopped(draft: Draft) -> None:
     phase = draft.phase_as(Restarting)
     if phase.failures:
         repartition.failed_try(draft, phase.failures[0].error, final=phase.give_up)
-    draft.set_phase(stopped=True, reuse_driver=draft.state.driver_waiting)
+    draft.set_phase(stopped=True)
     draft.disarm(STOP_TIMER)
     if phase.backoff_ms > 0:
         draft.arm(BACKOFF_TIMER, draft.now_ms + phase.backoff_ms)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
-from app.model.plan import Plan, Rung, Slot
+from app.model.plan import Plan, Slot
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import ScalingPolicy, within
@@ -210,7 +210,6 @@ class Restarting:
     backoff_ms: int
     target: tuple[tuple[str, int], ...] | None = None
     stopped: bool = False
-    reuse_driver: bool = False
     failures: tuple[Failure, ...] = ()
     drain: bool = False
     give_up: bool = False
@@ -293,7 +292,6 @@ class JobState:
     ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
     None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_changed_ms``: when it last got or
     lost one. ``away_since_ms``: since when the cluster is unreachable, as the job was told; None if it is reachable.
-    ``rung`` is the rung being climbed or climbed last.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
     ``driver_waiting``: nothing of it writes any more, but its process waits for another attempt.
@@ -320,7 +318,6 @@ class JobState:
     plan: Plan | None = None
     plan_version: int = 0
     attempt: int = 0
-    rung: Rung | None = None
     restart: RestartState = field(default_factory=RestartState)
     creation_retry: RestartState = field(default_factory=RestartState)
     timeline: Timeline = field(default_factory=Timeline)

@@ -35,7 +35,7 @@ def stop_requested(draft: Draft, event: StopRequested) -> None:
     target = phase.target if isinstance(phase, Rescaling) else None
     draft.set(stop=Stop(event.trigger_id, "IN_PROGRESS"))
     draft.enter(StopWithSavepoint(event.trigger_id, target))
-    order_stop(draft, StopMode.DRAIN, event.trigger_id)
+    order_stop(draft, StopMode.DRAIN)
 
 
 def stopping_requested(draft: Draft, event: StopRequested) -> None:
@@ -89,4 +89,4 @@ def stopping_plan_applied(draft: Draft, event: PlanApplied) -> None:
 def stopping_timer(draft: Draft, event: TimerFired) -> None:
     """The batch in flight may be long: the order is repeated, never sharpened."""
     if event.name == STOP_TIMER:
-        order_stop(draft, StopMode.DRAIN, draft.phase_as(StopWithSavepoint).trigger_id)
+        order_stop(draft, StopMode.DRAIN)

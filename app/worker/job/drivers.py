@@ -92,7 +92,6 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
                 attempt,
                 report.plan_version,
                 measured=Measured.of(report),
-                idle=report.idle,
                 before=meter.before(report.plan_version),
                 missing_executors=report.missing_executors,
                 not_followed=_not_followed(report),

@@ -221,7 +221,7 @@ class ByName:
 
 def test_evolve_does_what_replace_does() -> None:
     state = running()
-    assert evolve(state, attempt=5, rung=None) == replace(state, attempt=5, rung=None)
+    assert evolve(state, attempt=5, stop=None) == replace(state, attempt=5, stop=None)
     assert evolve(Bounds(1, 2), upper=3) == Bounds(1, 3)
     assert evolve(Manager("Idling", 1)) == Manager("Idling", 1)
     assert evolve(Executing(Manager("Idling", 1)), first_batch=True).first_batch

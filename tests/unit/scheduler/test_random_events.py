@@ -178,7 +178,7 @@ class Life(RuleBasedStateMachine):
         minimal = Demand.of(self.job.graph, self.job.state.bounds).minimal
         self.tell(SlotsChanged(ALL_SLOTS, max(kept, minimal)))
         if self.job.kind == "Rescaling":
-            self.applied(0, 0, idle=False)
+            self.applied(0, 0)
             if self.job.kind == "Executing":
                 assert len(self.job.state.slots) <= max(kept, minimal), "it keeps what others are to have"
 
@@ -261,10 +261,10 @@ class Life(RuleBasedStateMachine):
     def abort(self, back: int) -> None:
         self.tell(BatchAborted(self.attempt(back), "q1", self.job.batch))
 
-    @rule(back=attempts_back, behind=st.integers(-1, 1), idle=st.booleans(), ignored=rarely)
-    def applied(self, back: int, behind: int, idle: bool, ignored: bool = False) -> None:
+    @rule(back=attempts_back, behind=st.integers(-1, 1), ignored=rarely)
+    def applied(self, back: int, behind: int, ignored: bool = False) -> None:
         version = self.job.state.plan_version - behind
-        self.tell(PlanApplied(self.attempt(back), version, idle=idle, not_followed=deaf(self.job) * ignored))
+        self.tell(PlanApplied(self.attempt(back), version, not_followed=deaf(self.job) * ignored))
 
     @rule(back=attempts_back)
     def running(self, back: int) -> None:
@@ -393,7 +393,7 @@ class Life(RuleBasedStateMachine):
         self.tell(SlotsChanged(ALL_SLOTS))
         self.put(1, upper - 1)
         if self.job.kind == "Rescaling":
-            self.applied(0, 0, idle=False)
+            self.applied(0, 0)
 
     # -- the kind world
 

@@ -181,7 +181,7 @@ def test_a_version_that_commits_nothing_in_its_time_is_taken_back() -> None:
 
 def test_a_version_that_has_nothing_to_do_stays() -> None:
     job = on_trial(**{LIMIT: "10 s"})
-    job.applied(idle=True)
+    job.applied()
     assert outcomes(job)[1] == (2, "TRIAL")
     job.wait(11_000)
     assert outcomes(job)[1] == (2, "IN_FORCE") and job.kind == "Executing"

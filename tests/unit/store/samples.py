@@ -118,7 +118,6 @@ def state(job: str, *, version: int = 1) -> JobState:
         plan=plan(version),
         plan_version=version,
         attempt=1,
-        rung=Rung.IN_PLACE,
         timeline=Timeline(
             open=record(job, version),
             records=version,

@@ -53,11 +53,12 @@ def test_what_never_changes_is_not_stored_with_every_state() -> None:
 
 
 def test_a_state_of_an_older_version_is_completed_by_defaults() -> None:
-    """A field that did not exist then takes its default."""
+    """A field that did not exist then takes its default, and one that exists no more is passed over."""
     state = samples.state(samples.job_id(1))
     older = json.loads(codec.dump_state(state))
     for name in ("idle_since_ms", "driver_waiting", "last_plan"):
         del older[name]
+    older["rung"] = older["phase"]["reuse_driver"] = "in-place"
     assert codec.load_state(json.dumps(older), state.graph, state.options) == state
 
 
