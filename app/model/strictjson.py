@@ -4,8 +4,8 @@ Refused beyond what is no JSON at all: duplicate names, NaN and Infinity, number
 holds, half surrogate pairs, a byte order mark, other encodings than UTF-8, more than `MAX_DEPTH` levels, and more than
 `MAX_COLLECTIONS` objects and arrays.
 
-The standard library's decoder reads; only if it, or a check after it, objects is the text read again by a slow reader
-that knows where it is.
+The standard library's decoder reads, with hooks for what it would accept. Where a text has a fault, or may have one
+that no hook sees, `_FaultFinder` looks for its place.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from typing import Any, Final, NoReturn
 MAX_DEPTH: Final = 64
 MAX_COLLECTIONS: Final = 20_000
 MAX_INTEGER: Final = 2**63 - 1
-_MANY_VALUES: Final = 20_000
 
 _BLANK = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"[A-Za-z0-9_+.-]*")
 _HALF = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-_WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 
 
 class StrictJsonError(ValueError):
@@ -39,7 +36,7 @@ class StrictJsonError(ValueError):
 
 
 class _Objection(ValueError):
-    """The fast reader met something that the slow one must look at."""
+    """A hook refuses what the decoder would accept. Its text is the sentence."""
 
 
 def decode_json_strict(data: bytes | str) -> Any:
@@ -49,18 +46,16 @@ def decode_json_strict(data: bytes | str) -> Any:
         StrictJsonError: it is none, or one that is refused.
     """
     text = data if isinstance(data, str) else _decode(data)
-    # The fast reader lets no other thread have a turn, so what is long is read slowly at once; as is what may be nested
-    # too deeply.
-    if (
-        text.count("[") + text.count("{") > MAX_DEPTH
-        or text.count(",") > _MANY_VALUES
-        or (("\\u" in text or not text.isascii()) and _HALF_PAIR.search(text))
-    ):
-        return _Reader(text).document()
     try:
-        return _fast.decode(text)
+        value = _decoder.decode(text)
     except (ValueError, RecursionError):
-        return _Reader(text).document()
+        _FaultFinder(text).read()
+        raise
+    may_be_too_much = text.count("[") + text.count("{") > MAX_DEPTH
+    may_have_half_pair = ("\\u" in text or not text.isascii()) and _HALF_PAIR.search(text)
+    if may_have_half_pair or (may_be_too_much and not _is_within_limits(value)):
+        _FaultFinder(text).read()
+    return value
 
 
 def _decode(data: bytes) -> str:
@@ -76,79 +71,89 @@ def _error(text: str, at: int, sentence: str) -> StrictJsonError:
     return StrictJsonError(sentence, line, at - text.rfind("\n", 0, at))
 
 
+def _is_within_limits(value: Any) -> bool:
+    collections, level = 0, [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return collections <= MAX_COLLECTIONS
+        collections += len(level)
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return False
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise _Objection
+        raise _Objection("a name is written twice in one object.")
     return value
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > 20:
-        raise _Objection
-    value = int(digits)
-    if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        raise _Objection
+    # Python itself refuses some thousands of digits.
+    if len(digits) > 20 or not -MAX_INTEGER - 1 <= (value := int(digits)) <= MAX_INTEGER:
+        raise _Objection(f"the whole number {digits[:40]} is too large: 64 bits must hold it.")
     return value
 
 
 def _number(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise _Objection
+        raise _Objection(f"the number {digits[:40]} is too large for a double.")
     return value
 
 
-def _constant(_: str) -> NoReturn:
-    raise _Objection
+def _constant(name: str) -> NoReturn:
+    raise _Objection(f"{name} is not a JSON number.")
 
 
-_fast: Final = json.JSONDecoder(
+_decoder: Final = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=_integer, parse_float=_number, parse_constant=_constant
 )
 
 
-class _Reader:
-    """Recursive descent over one text; at most `MAX_DEPTH` calls deep."""
+class _FaultFinder:
+    """Reads a text up to its first fault. Recursive descent, at most `MAX_DEPTH` levels deep."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._collections = 0
 
-    def document(self) -> Any:
+    def read(self) -> None:
+        """
+        Raises:
+            StrictJsonError: the text has a fault.
+        """
         if self._text.startswith("\ufeff"):
-            raise _error(self._text, 0, "it begins with a byte order mark; send UTF-8 without one.")
-        self._blank()
-        if self._at == len(self._text):
+            self._refuse("it begins with a byte order mark; send UTF-8 without one.")
+        if not self._next():
             self._refuse("the text is empty: a value is expected.")
-        value = self._value(0)
-        self._blank()
-        if self._at < len(self._text):
+        self._value(0)
+        if self._next():
             self._refuse(f"nothing may follow the value, found {self._found()}.")
-        return value
 
     def _refuse(self, sentence: str, at: int | None = None) -> NoReturn:
         raise _error(self._text, self._at if at is None else at, sentence)
 
+    def _next_word(self) -> str:
+        word = _WORD.match(self._text, self._at)
+        assert word is not None
+        return word[0]
+
     def _found(self) -> str:
         if self._at >= len(self._text):
             return "the end of the text"
-        word = _WORD.match(self._text, self._at)
-        assert word is not None
-        return repr(word[0][:40] or self._text[self._at])
-
-    def _blank(self) -> None:
-        match = _BLANK.match(self._text, self._at)
-        assert match is not None
-        self._at = match.end()
+        return repr(self._next_word()[:40] or self._text[self._at])
 
     def _next(self) -> str:
         """The next character that is not blank; empty at the end."""
-        self._blank()
+        blank = _BLANK.match(self._text, self._at)
+        assert blank is not None
+        self._at = blank.end()
         return self._text[self._at : self._at + 1]
 
-    def _value(self, depth: int) -> Any:
+    def _value(self, depth: int) -> None:
         char = self._next()
         if char in ("{", "["):
             self._collections += 1
@@ -156,81 +161,55 @@ class _Reader:
                 self._refuse(f"there are too many objects and arrays: at most {MAX_COLLECTIONS} are allowed.")
             if depth == MAX_DEPTH:
                 self._refuse(f"the value is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
-            return self._object(depth + 1) if char == "{" else self._array(depth + 1)
-        if char == '"':
-            return self._string()
-        if char == "-" or (char.isascii() and char.isdigit()):
-            return self._number()
-        word = _WORD.match(self._text, self._at)
-        if word is not None and word[0] in _WORDS:
-            self._at = word.end()
-            return _WORDS[word[0]]
-        if word is not None and word[0] in ("NaN", "Infinity"):
-            self._refuse(f"{word[0]} is not a JSON number.")
-        self._refuse(f"a value is expected, found {self._found()}.")
+            self._collection("}" if char == "{" else "]", depth + 1)
+        elif char == '"':
+            self._string()
+        else:
+            self._number_or_word()
 
-    def _object(self, depth: int) -> dict[str, Any]:
-        value: dict[str, Any] = {}
+    def _collection(self, end: str, depth: int) -> None:
+        names: set[str] = set()
         self._at += 1
-        if self._next() == "}":
-            self._at += 1
-            return value
-        while True:
-            if self._next() != '"':
-                self._refuse(f"a name in double quotes is expected, found {self._found()}.")
-            start = self._at
-            name = self._string()
-            if name in value:
-                self._refuse(f"the name {name[:80]!r} is written twice in one object.", start)
-            if self._next() != ":":
-                self._refuse(f"':' is expected after a name, found {self._found()}.")
-            self._at += 1
-            value[name] = self._value(depth)
-            if self._ends("}"):
-                return value
-
-    def _array(self, depth: int) -> list[Any]:
-        value: list[Any] = []
-        self._at += 1
-        if self._next() == "]":
-            self._at += 1
-            return value
-        while True:
-            value.append(self._value(depth))
-            if self._ends("]"):
-                return value
-
-    def _ends(self, bracket: str) -> bool:
         char = self._next()
-        if char not in (",", bracket):
-            self._refuse(f"',' or {bracket!r} is expected, found {self._found()}.")
+        while char != end:
+            if end == "}":
+                self._name(names)
+            self._value(depth)
+            char = self._next()
+            if char not in (",", end):
+                self._refuse(f"',' or {end!r} is expected, found {self._found()}.")
+            if char == ",":
+                self._at += 1
         self._at += 1
-        return char == bracket
 
-    def _number(self) -> int | float:
-        match = _NUMBER.match(self._text, self._at)
-        word = _WORD.match(self._text, self._at)
-        if match is None or word is None or match.end() != word.end():
-            if word is not None and word[0] == "-Infinity":
-                self._refuse("-Infinity is not a JSON number.")
-            self._refuse(f"{self._found()} is not a JSON number.")
-        if match[2] or match[3]:
-            value = float(match[0])
-            if math.isinf(value):
-                self._refuse(f"the number {match[0][:40]} is too large for a double.")
-            self._at = match.end()
-            return value
+    def _name(self, names: set[str]) -> None:
+        if self._next() != '"':
+            self._refuse(f"a name in double quotes is expected, found {self._found()}.")
+        start = self._at
+        name = self._string()
+        if name in names:
+            self._refuse(f"the name {name[:80]!r} is written twice in one object.", start)
+        names.add(name)
+        if self._next() != ":":
+            self._refuse(f"':' is expected after a name, found {self._found()}.")
+        self._at += 1
+
+    def _number_or_word(self) -> None:
+        word = self._next_word()
         try:
-            whole = _integer(match[1])
-        except _Objection:
-            self._refuse(f"the whole number {match[1][:40]} is too large: 64 bits must hold it.")
-        self._at = match.end()
-        return whole
+            _decoder.decode(word)
+        except _Objection as objection:
+            self._refuse(str(objection))
+        except ValueError:
+            if word[:1] == "-" or word[:1].isdigit():
+                self._refuse(f"{self._found()} is not a JSON number.")
+            self._refuse(f"a value is expected, found {self._found()}.")
+        self._at += len(word)
 
     def _string(self) -> str:
         start = self._at
         try:
-            value, self._at = _fast.raw_decode(self._text, start)
+            value, self._at = _decoder.raw_decode(self._text, start)
         except json.JSONDecodeError as error:
             found = self._text[error.pos : error.pos + 1]
             if error.pos == start:
