@@ -6,7 +6,7 @@ from typing import Final
 
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended
-from app.scheduler.adaptive import budget, local_failover, pending, repartition, restart_strategy
+from app.scheduler.adaptive import local_failover, pending, repartition, repeated_errors, restart_strategy
 from app.scheduler.adaptive.attainable import change_in_words, in_words
 from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
@@ -46,7 +46,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     if not isinstance(state.phase, Finished):
         sentences.extend(_trial_sentences(state, now_ms))
         sentences.extend(pending.in_words(state, now_ms))
-        sentences.extend([*local_failover.in_words(state, now_ms), *budget.in_words(state)])
+        sentences.extend([*local_failover.in_words(state, now_ms), *repeated_errors.in_words(state)])
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
     sentences.extend(_state_partitions(state))

@@ -19,11 +19,11 @@ from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive import (
-    budget,
     deadline,
     local_failover,
     no_change,
     pending,
+    repeated_errors,
     replacing,
     rollback,
     slot_declaration,
@@ -129,7 +129,7 @@ def forget_closed(state: JobState) -> None:
 
 def _work(draft: Draft, event: Event, handler: Handler) -> None:
     if isinstance(event, BatchCompleted) and draft.state.user_errors:
-        budget.forget(draft, event.query_id, event.batch_id)
+        repeated_errors.forget(draft, event.query_id, event.batch_id)
     if isinstance(event, BatchCompleted | PlanApplied):
         rollback.note_batch(draft, event)
         versions.note_progress(draft, event)

@@ -25,10 +25,10 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.store import batch
-from app.store.batch import Batch, ChainBroken
+from app.store import merged_units
 from app.store.engine import BUSY_TIMEOUT_MS, ConnectionLost, Database, Transient, translate
 from app.store.errors import ConstraintViolated, OutcomeUnknown, StoreError, StoreUnavailable
+from app.store.merged_units import ChainBroken, MergedUnits
 from app.store.openfiles import OpenFiles
 from app.store.writes import UnitOfWork
 
@@ -235,7 +235,7 @@ class Writer:
         owners have taken all those jobs since, the fence refuses it.
         """
         with _Transaction(self) as connection:
-            stored = batch.stored_tokens(connection, list(doubt.tokens))
+            stored = merged_units.stored_tokens(connection, list(doubt.tokens))
         self._doubt = None
         if any(stored.get(job_id, (0, ""))[1] == token for job_id, token in doubt.tokens.items()):
             for ticket in doubt.tickets:
@@ -272,8 +272,8 @@ class Writer:
         reason: BaseException | None = error
         if isinstance(error, ConstraintViolated | ChainBroken):
             with _Transaction(self) as connection:
-                stored = batch.stored_tokens(connection, [ticket.unit.job_id])
-            reason = batch.explain_conflict(ticket.unit, stored.get(ticket.unit.job_id), error)
+                stored = merged_units.stored_tokens(connection, [ticket.unit.job_id])
+            reason = merged_units.explain_conflict(ticket.unit, stored.get(ticket.unit.job_id), error)
         if reason is None:
             ticket.succeed()
         else:
@@ -284,21 +284,21 @@ class Writer:
 
         When the connection is lost from the commit on, `_doubt` says what was in it.
         """
-        rows = Batch(self.owner, self.lease_ttl_ms)
+        merged = MergedUnits(self.owner, self.lease_ttl_ms)
         units = [ticket.unit for ticket in tickets if ticket.unit is not None]
         for unit in units:
-            rows.add_created(unit)
+            merged.add_created(unit)
         with _Transaction(self) as connection:
-            rows.write_created(connection)
-            lost = batch.lost_leases(connection, self.owner, units)
+            merged.write_created(connection)
+            lost = merged_units.lost_leases(connection, self.owner, units)
             for index, unit in enumerate(units):
                 if index in lost:
                     tickets[index].fail(lost[index])
                 else:
-                    rows.add(unit)
-            rows.write(connection)
+                    merged.add(unit)
+            merged.write(connection)
             written = [ticket for ticket in tickets if not ticket.done]
-            self._doubt = _Doubt(rows.tokens(), written)
+            self._doubt = _Doubt(merged.tokens(), written)
         self._doubt = self.problem = None
         for ticket in written:
             ticket.succeed()

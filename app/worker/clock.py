@@ -66,8 +66,8 @@ class LeaseCertainty:
     """No other server can take a lease before its time to live has passed since this server asked for the renewal. Only
     the length of that time is compared, so no two clocks need agree.
 
-    The database checks each unit of work, whatever this says (`app.store.batch.lost_leases`). This is for what is
-    done without a write: an effect, an answer. A process that was stopped (SIGSTOP, a suspended machine) or cut off
+    The database checks each unit of work, whatever this says (`app.store.merged_units.lost_leases`). This is for what
+    is done without a write: an effect, an answer. A process that was stopped (SIGSTOP, a suspended machine) or cut off
     from the database finds here that it must ask first. Where leases cannot be lost, it is always sure.
     """
 

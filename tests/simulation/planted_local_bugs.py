@@ -1,4 +1,4 @@
-"""Defects of local failovers, and of the budget for errors of the user's code."""
+"""Defects of local failovers, and of the limit for repeated errors of the user's code."""
 
 from __future__ import annotations
 

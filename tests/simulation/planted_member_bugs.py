@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from app.cluster import shared_slots
-from app.store import batch, slot_table
+from app.store import merged_units, slot_table
 from app.worker.clock import LeaseCertainty
 from app.worker.ownership import recovery
 from tests.simulation.planted_batch_bugs import instead
@@ -26,7 +26,7 @@ def several(*bugs: contextlib.AbstractContextManager[None]) -> Iterator[None]:
 
 def fence_removed() -> contextlib.AbstractContextManager[None]:
     """Writes look neither at the owner nor at the epoch."""
-    return instead(batch, "lost_leases", lambda *_args: {})
+    return instead(merged_units, "lost_leases", lambda *_args: {})
 
 
 def always_sure() -> contextlib.AbstractContextManager[None]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from app.model.option_values import LOCAL_TIMEOUT
 from app.model.sentences import duration_in_words
-from app.scheduler.adaptive import budget, restart_strategy, timeline
+from app.scheduler.adaptive import repeated_errors, restart_strategy, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery
 from app.scheduler.adaptive.ending import failure_of, record_failure
@@ -67,9 +67,9 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
         why = f"{event.why} {obstacle}".strip()
         _escalate(draft, evolve(failure, why=why), event)
         return
-    error = budget.of_event(state, event)
+    error = repeated_errors.of_event(state, event)
     if error is not None:
-        budget.note(draft, error)
+        repeated_errors.note(draft, error)
     decision = restart_strategy.of_job(state, draft.now_ms)
     assert decision.delay_ms is not None
     record_failure(draft, evolve(failure, local=True), root=True)
@@ -134,7 +134,7 @@ def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRe
         return ""
     if restart_strategy.of_job(state, draft.now_ms).delay_ms is None:
         return ""
-    if budget.exhausted(state, budget.of_event(state, event)) is not None:
+    if repeated_errors.exhausted(state, repeated_errors.of_event(state, event)) is not None:
         return ""
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
     by_job = not event.outside and not met_before(state, failure)

@@ -6,7 +6,14 @@ from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, repartition, restart_strategy, rollback, timeline, versions
+from app.scheduler.adaptive import (
+    repartition,
+    repeated_errors,
+    restart_strategy,
+    rollback,
+    timeline,
+    versions,
+)
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import (
@@ -59,7 +66,9 @@ def handle_failure(
         break_off_stop(draft, failure.error)
         begin_stop(draft, StopMode.KILL)
         return
-    delay_ms = backoff_or_fail(draft, failure, budget.of_event(draft.state, cause), recoverable=recoverable)
+    delay_ms = backoff_or_fail(
+        draft, failure, repeated_errors.of_event(draft.state, cause), recoverable=recoverable
+    )
     if delay_ms is not None:
         break_off_stop(draft, failure.error)
         _restart_after_failure(draft, failure, delay_ms)
@@ -73,9 +82,9 @@ def backoff_or_fail(
     ``repeated``: the error of the user's code that the failure was, if it was one.
     """
     if repeated is not None:
-        budget.note(draft, repeated)
+        repeated_errors.note(draft, repeated)
     state = draft.state
-    why = budget.exhausted(state, repeated)
+    why = repeated_errors.exhausted(state, repeated)
     if not recoverable:
         why = f"The failure is not recoverable. {failure.why}".rstrip()
     if why is None:

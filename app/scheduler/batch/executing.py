@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive import budget, slot_declaration, timeline, transition_manager
+from app.scheduler.adaptive import repeated_errors, slot_declaration, timeline, transition_manager
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import record_failure
 from app.scheduler.adaptive.events import (
@@ -70,7 +70,7 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
         error = f"Region {event.region} left other results than its readers need."
         region_failed(draft, RegionFailed(event.attempt, event.region, event.run, error))
         return
-    budget.forget(draft, _budget_key(event))
+    repeated_errors.forget(draft, _region_key(event))
     done = evolve(progress.regions[event.region], status=RegionStatus.FINISHED, finished_ms=draft.now_ms)
     progress = evolve(
         progress,
@@ -120,7 +120,7 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     failure = record_failure(draft, event, root=True)
     repeated = None
     if event.user_error is not None:
-        repeated = budget.counted(state, _budget_key(event), event.user_error, 0)
+        repeated = repeated_errors.counted(state, _region_key(event), event.user_error, 0)
     delay_ms = backoff_or_fail(draft, failure, repeated, recoverable=event.recoverable)
     if delay_ms is None:
         return
@@ -134,7 +134,7 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
         schedule(draft)
 
 
-def _budget_key(event: RegionFinished | RegionFailed) -> str:
+def _region_key(event: RegionFinished | RegionFailed) -> str:
     """What stands for the query of a streaming job where errors are counted."""
     return f"region {event.region}"
 

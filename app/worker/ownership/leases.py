@@ -3,7 +3,7 @@ jobs.
 
 A process that is alone on its data directory takes all jobs. Several processes (`app.store.members`) each take
 their share of the free jobs, and hand over jobs, one at a time, to processes that have far fewer.
-`app.store.batch.lost_leases` ensures that a process without a lease writes nothing.
+`app.store.merged_units.lost_leases` ensures that a process without a lease writes nothing.
 """
 
 from __future__ import annotations

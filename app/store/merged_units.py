@@ -53,7 +53,7 @@ class _StateRow:
 
 
 @dataclass(slots=True)
-class Batch:
+class MergedUnits:
     """The rows of some units, by statement."""
 
     owner: str
@@ -220,7 +220,7 @@ class Batch:
                 raise ChainBroken("A state does not follow the stored one.")
 
     def tokens(self) -> dict[str, str]:
-        """The token that each job has in the database once this batch is durable."""
+        """The token that each job has in the database once they are durable."""
         tokens: dict[str, str] = {row["job_id"]: row["unit_token"] for row in self.first_states}
         tokens.update({job_id: chain[-1].token for job_id, chain in self.states.items()})
         return tokens
