@@ -290,7 +290,8 @@ class Report:
     phases_ms: dict[str, int] = field(default_factory=dict)
     executor_loads: tuple[ExecutorLoad, ...] = ()
     idle_queries: tuple[str, ...] | None = None
-    not_followed: dict[str, str] = field(default_factory=dict)
+    not_followed: dict[str, str] | str = field(default_factory=dict)
+    """A text comes from a driver of an earlier build, adopted after an upgrade, and is passed over."""
 
     @property
     def missing_executors(self) -> int:

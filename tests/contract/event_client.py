@@ -40,7 +40,8 @@ class Client:
     async def next(self) -> Sent:
         if self._blocks is None:
             self._blocks = self._read()
-        block = await asyncio.wait_for(anext(self._blocks), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            block = await anext(self._blocks)
         self.got.append(block)
         self.last_id = block.id if block.id is not None else self.last_id
         return block

@@ -149,7 +149,8 @@ async def test_an_owner_that_gives_no_answer_is_not_waited_for_when_the_job_has_
         await until(lambda: network.calls, "it was sent")
         second.dead.add(first.member.member_id)
         await until(lambda: second.owns(job), "the job is taken over")
-        answer = await asyncio.wait_for(asking, 60)
+        async with asyncio.timeout(60):
+            answer = await asking
         assert answer.status_code == 503
         assert "Whether the request was carried out is not known" in answer.json()["errors"][0]
         assert (await second.http.put(path, json=body(4))).status_code == 200
@@ -275,5 +276,6 @@ async def test_a_new_version_that_is_planned_elsewhere_is_waited_for_while_its_c
         asking = asyncio.create_task(network.apps[here](scope, receive, send))
         await until(lambda: network.calls, "it was sent on")
         gone.set()
-        await asyncio.wait_for(ended.wait(), 60)
+        async with asyncio.timeout(60):
+            await ended.wait()
         await asking

@@ -140,7 +140,8 @@ async def test_one_that_was_paused_for_too_long_writes_nothing_and_lets_go(
             return await renew()
 
         paused.store.renew_leases = sleepy  # type: ignore[method-assign]
-        await asyncio.wait_for(asleep.wait(), 60)
+        async with asyncio.timeout(60):
+            await asleep.wait()
         await expire(postgresql_url, paused)
         async with server(postgresql_url, tmp_path, paused.host) as second:
             await second.until(lambda: second.is_served(job))

@@ -58,14 +58,16 @@ async def test_a_job_that_ends(world: World, url: str) -> None:
     waits = begun(url, lambda client: wait_until_ended(client, job_id))
     await following(world, 1)
     await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})
-    assert await asyncio.wait_for(waits, PATIENCE_S) == "CANCELED"
+    async with asyncio.timeout(PATIENCE_S):
+        assert await waits == "CANCELED"
 
 
 async def test_a_rescale_with_its_first_batch(world: World, url: str) -> None:
     job_id = await world.running()
     more = bounds(flights=(1, 3), delays=(1, 2), store=(1, 1))
     answer = await world.put(job_id, more)
-    record, back = await asyncio.wait_for(outcome_of(url, job_id, answer), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        record, back = await outcome_of(url, job_id, answer)
     assert (record["number"], record["terminalState"], back) == (2, "COMPLETED", None)
     assert record["rescaleUuid"] == answer.headers["X-Slotwise-Rescale"]
     assert "X-Slotwise-Rescale" not in (await world.put(job_id, more)).headers
@@ -76,9 +78,11 @@ async def test_bounds_of_others_are_not_the_outcome(world: World, url: str) -> N
     first, second = [
         await world.put(job_id, bounds(flights=(1, most), delays=(1, 2), store=(1, 1))) for most in (12, 3)
     ]
-    record, _ = await asyncio.wait_for(outcome_of(url, job_id, first), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        record, _ = await outcome_of(url, job_id, first)
     assert (record["number"], record["terminatedReason"]) == (2, "RESOURCE_REQUIREMENTS_UPDATED")
-    record, _ = await asyncio.wait_for(outcome_of(url, job_id, second), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        record, _ = await outcome_of(url, job_id, second)
     assert (record["number"], record["terminatedReason"]) == (3, "SUCCEEDED")
 
 
@@ -93,7 +97,8 @@ async def test_bounds_whose_job_fails_while_they_wait_for_their_deadline(world: 
     assert (record["number"], record["terminalState"], waits.done()) == (3, "COMPLETED", False)
     found = await begun(url, lambda client: uuid_of_waiting(client, job_id))
     assert (await world.http.delete(f"/jobs/{job_id}/rescales/{found}")).status_code == 200
-    ended, back = await asyncio.wait_for(waits, PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        ended, back = await waits
     assert (ended["number"], ended["terminatedReason"]) == (2, "JOB_FAILOVER_RESTARTING")
     assert (back["number"], back["rollbackOf"]) == (4, 2)
 
@@ -102,5 +107,6 @@ async def test_a_job_that_has_processed_something(world: World, url: str) -> Non
     job_id = await world.submit(GRAPH)
     told: list[str] = []
     waits = begun(url, lambda client: wait_until_under_way(client, job_id, tell=told.append))
-    details = await asyncio.wait_for(waits, PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        details = await waits
     assert details["underWay"] and details["state"] == "RUNNING"

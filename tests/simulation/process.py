@@ -216,7 +216,8 @@ class SimAttempt:
             if process is not self.process and process.lock_held:
                 world.oracles.fence_was_needed(self, process)
                 try:
-                    await asyncio.wait_for(process.free.wait(), _PREDECESSOR_WAIT_S)
+                    async with asyncio.timeout(_PREDECESSOR_WAIT_S):
+                        await process.free.wait()
                 except TimeoutError:
                     raise Exit(4) from None
         checkpoint.owner = (self.epoch, self.number, self.process)
@@ -246,7 +247,8 @@ class SimAttempt:
                 self._say_applied(plan, idle=True)
                 self.changed.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.changed.wait(), rng.uniform(0.5, 10))
+                    async with asyncio.timeout(rng.uniform(0.5, 10)):
+                        await self.changed.wait()
                 continue
             await asyncio.sleep(world.batch_takes_s())
             if self.fenced or (world.knobs.fence and not self._is_owner()):
@@ -312,7 +314,8 @@ class SimAttempt:
         while self.reports:
             self.sent.clear()
             try:
-                await asyncio.wait_for(self.sent.wait(), max(0.001, deadline - self.world.now_s))
+                async with asyncio.timeout(max(0.001, deadline - self.world.now_s)):
+                    await self.sent.wait()
             except TimeoutError:
                 return False
         return True

@@ -145,7 +145,8 @@ class SideQuery:
         while attempt.plan.restarts.get(self.key, 0) < self.failures:
             attempt.changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(attempt.changed.wait(), 1)
+                async with asyncio.timeout(1):
+                    await attempt.changed.wait()
         world.oracles.local.ordered(attempt, self.failures)
         self.held = False
 

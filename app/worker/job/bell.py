@@ -18,7 +18,6 @@ class Bell:
     async def wait(self, timeout_ms: int) -> bool:
         """Whether it rang within ``timeout_ms``."""
         try:
-            # Not `wait_for`, which may pass over that its task is canceled in the moment in which it rings.
             async with asyncio.timeout(max(0, timeout_ms) / 1000):
                 return await self._next.wait()
         except TimeoutError:

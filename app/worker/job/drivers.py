@@ -65,7 +65,8 @@ def with_time_for_executors(state: JobState, cluster: ExecutorCluster | None) ->
 
 
 def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
-    return tuple((vertex_id, str(sentence)) for vertex_id, sentence in sorted(report.not_followed.items()))
+    by_vertex = {} if isinstance(report.not_followed, str) else report.not_followed
+    return tuple((vertex_id, str(sentence)) for vertex_id, sentence in sorted(by_vertex.items()))
 
 
 def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | None:
@@ -274,7 +275,8 @@ async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
     """
     if after_s > 0:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(handle.gone(), after_s)
+            async with asyncio.timeout(after_s):
+                await handle.gone()
     while True:
         try:
             await handle.kill()
@@ -287,7 +289,8 @@ async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
 async def expect_exit(handle: DriverHandle, grace_s: float) -> None:
     """Wait ``grace_s`` for a driver that has said that it ends, then kill it. Nothing of it lives when this returns."""
     try:
-        await asyncio.wait_for(handle.gone(), grace_s)
+        async with asyncio.timeout(grace_s):
+            await handle.gone()
     except TimeoutError:
         log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
         await kill_surely(handle)

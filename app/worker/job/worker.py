@@ -12,6 +12,7 @@ or the database has another state than this one, nothing more is done here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -323,10 +324,9 @@ class JobWorker:
         # A client that asks meanwhile is not kept waiting: whether the store is back is tried at once.
         self._asked.clear()
         if not any(isinstance(item, Request) for item in self._mailbox):
-            try:
-                await asyncio.wait_for(self._asked.wait(), delay_s)
-            except TimeoutError:
-                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._asked.wait()
 
     def _arm_timer(self) -> None:
         if self._closed:

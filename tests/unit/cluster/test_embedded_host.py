@@ -272,7 +272,8 @@ async def test_a_driver_is_adopted_while_anything_of_it_lives(world: World) -> N
     half_dead = second.adopt(taken.ref)
     assert half_dead is not None, "its lock is held"
     await half_dead.kill()
-    await asyncio.wait_for(adopted.gone(), 20)
+    async with asyncio.timeout(20):
+        await adopted.gone()
     assert second.adopt(taken.ref) is None
     assert world.left() == []
 

@@ -153,14 +153,16 @@ async def test_on_postgresql_an_owner_that_is_paused_beyond_its_lease_writes_not
     try:
         assert child.stdout is not None and child.stderr is not None
         for _ in range(5):
-            assert await asyncio.wait_for(child.stdout.readline(), 30)
+            async with asyncio.timeout(30):
+                assert await child.stdout.readline()
         os.kill(child.pid, signal.SIGSTOP)
         epoch = await taken_over(store, job_id)
         assert epoch == 2
         before = await store.load_job(job_id)
         assert before is not None
         os.kill(child.pid, signal.SIGCONT)
-        errors = (await asyncio.wait_for(child.communicate(), 30))[1].decode()
+        async with asyncio.timeout(30):
+            errors = (await child.communicate())[1].decode()
         assert LeaseLost.__name__ in errors
         assert await store.load_job(job_id) == before
         await store.commit(samples.put(job_id, before.seq + 1, epoch=epoch))

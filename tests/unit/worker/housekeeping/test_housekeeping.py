@@ -54,7 +54,8 @@ class Sleeps:
 
     async def next(self) -> float:
         """How long is slept now."""
-        return await asyncio.wait_for(self.asked_s.get(), 20)
+        async with asyncio.timeout(20):
+            return await self.asked_s.get()
 
 
 def view(job_id: str, size: int) -> JobView:

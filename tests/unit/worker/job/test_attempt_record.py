@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from app.model.protocol import Registration
+from app.scheduler.adaptive.events import PlanApplied
 from app.store.writes import Attempt, PutAttempt, UnitOfWork
-from app.worker.job.attempt_record import described
+from app.worker.job.attempt_record import REPORT, described
+from app.worker.job.drivers import event_of
+from app.worker.job.pace import PaceMeter
 from tests.unit.worker.fakes import rig_on
 
 ATTEMPT = Attempt(1, 1, "driver-1", "hash", 1)
@@ -37,6 +41,15 @@ def test_texts_have_a_largest_size() -> None:
     assert (told.host, told.spark_version) == ("h" * 255, "4" * 64)
 
 
+@pytest.mark.parametrize("told", ["", "Vertex map runs as 4 task(s) instead of 2, which its valve says."])
+def test_a_report_of_a_build_whose_not_followed_is_a_text_is_read(told: str) -> None:
+    applied = {"seq": 7, "at_ms": 1_000, "type": "plan-applied", "plan_version": 3, "not_followed": told}
+    report = REPORT.validate_json(json.dumps(applied), strict=True)
+    event = event_of(report, 1, PaceMeter())
+    assert isinstance(event, PlanApplied)
+    assert (event.plan_version, event.not_followed) == (3, ())
+
+
 async def test_a_start_that_is_given_up_has_not_failed_by_the_failure_before(
     sqlite_url: str, tmp_path: Path
 ) -> None:
@@ -53,7 +66,8 @@ async def test_a_start_that_is_given_up_has_not_failed_by_the_failure_before(
         rig.store.commit = commit  # type: ignore[method-assign]
         await rig.report(job, "failed", error="It broke.")
         rig.driver.die(1)
-        await asyncio.wait_for(is_written.wait(), 60)
+        async with asyncio.timeout(60):
+            await is_written.wait()
         rig.store.commit = durable  # type: ignore[method-assign]
         await rig.plane.cancel(job)
         await rig.until_kind(job, "Finished")

@@ -54,7 +54,8 @@ async def test_the_files_of_a_forgotten_job_are_removed_in_the_background(
         slow = Slow(job_files.remove_tree)
         monkeypatch.setattr(job_files, "remove_tree", slow)
         try:
-            await asyncio.wait_for(rig.plane.forget(job), 20)
+            async with asyncio.timeout(20):
+                await rig.plane.forget(job)
             assert not rig.places.job_dir(job).exists() and aside(rig, job).exists()
             with pytest.raises(UnknownJob):
                 rig.plane.job(job)

@@ -237,7 +237,8 @@ async def test_events_that_grew_too_old_while_the_database_was_away_are_told_as_
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "events", away)
-        await asyncio.wait_for(asked.wait(), LONG_MS / 1000)
+        async with asyncio.timeout(LONG_MS / 1000):
+            await asked.wait()
         await tell(store, 6)
         await store.prune_events(older_than_ms=0, most=2, limit=100)
     given = await follower.next(LONG_MS)

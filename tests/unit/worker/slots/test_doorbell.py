@@ -20,10 +20,12 @@ async def test_who_listens_is_rung_at_and_nobody_else(tmp_path: Path) -> None:
     second.listen(rung[2].set)
     try:
         first.ring([2, 3])
-        await asyncio.wait_for(rung[2].wait(), 60)
+        async with asyncio.timeout(60):
+            await rung[2].wait()
         assert not rung[1].is_set()
         second.ring([1])
-        await asyncio.wait_for(rung[1].wait(), 60)
+        async with asyncio.timeout(60):
+            await rung[1].wait()
     finally:
         second.close()
         first.ring([2])
@@ -40,7 +42,8 @@ async def test_a_bell_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
     try:
         for _ in range(1000):
             other.ring([1])
-        await asyncio.wait_for(rung.wait(), 60)
+        async with asyncio.timeout(60):
+            await rung.wait()
     finally:
         bells.close()
         other.close()

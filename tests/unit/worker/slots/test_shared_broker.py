@@ -159,7 +159,8 @@ async def test_the_arbiter_decides_again_when_time_is_a_reason(
     until_s = loop.time() + 60
     while rig.broker.granted(FIRST).allowed is None:
         assert loop.time() < until_s, "nothing is taken from who has more than its share"
-        await asyncio.wait_for(rig.broker._wanted.wait(), 60)
+        async with asyncio.timeout(60):
+            await rig.broker._wanted.wait()
         rig.broker._wanted.clear()
         await rig.cycle()
     assert rig.broker.granted(FIRST).allowed == 2 and deciding.taken() >= 1
