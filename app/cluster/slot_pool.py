@@ -128,6 +128,7 @@ class SlotPool:
         slot that comes back is nobody's before the job that held it has given it up (`note_held`): until then, a
         restart would find it with that job.
         """
+        self.task_managers = task_managers
         self._offered = {
             slot.id: slot
             for task_manager, count in task_managers.items()

@@ -112,7 +112,7 @@ class ControlPlane:
         self._new_id = new_id
         self._offer, self._slot_holding_ms = offer, slot_holding_ms
         pool = pool_of({places.task_manager: places.slots}, offer, holding_ms=slot_holding_ms)
-        self._shown = shown or members_of_host(places.task_manager, clock.now_ms())
+        self._shown = shown or members_of_host(clock.now_ms())
         self._keeper = JobKeeper(
             store,
             host=host,
@@ -170,7 +170,7 @@ class ControlPlane:
 
     def knows(self, job_id: str) -> bool:
         """Whether the job exists, at any owner."""
-        return self._keeper.exists(job_id) or self._keeper.broker.knows(job_id)
+        return self._keeper.exists(job_id) or self._keeper.broker.pool.knows(job_id)
 
     # -- jobs
 
@@ -194,13 +194,13 @@ class ControlPlane:
 
     def census(self) -> Census:
         """What this control plane owns and has counted. It reads nothing from the database."""
-        keeper = self._keeper
+        keeper, pool = self._keeper, self._keeper.broker.pool
         jobs = sorted(keeper.jobs.values(), key=lambda job: (job.submitted_ms, job.job_id))
         return Census(
             views=(job.view() for job in jobs),
             unreadable=len(keeper.unreadable.all()),
-            slots=keeper.broker.total,
-            free_slots=keeper.broker.free,
+            slots=pool.total,
+            free_slots=pool.free,
             warm_drivers=self._host.warm_ready,
             members=1 + len(keeper.peers),
             is_sure=keeper.is_sure(),
@@ -287,7 +287,7 @@ class ControlPlane:
         """With the slots that there are now."""
         return dry_run(
             *(state, bounds, numbers, errors),
-            reach=lambda *asked: self._keeper.broker.attainable_slots(state.job_id, *asked),
+            reach=lambda *asked: self._keeper.broker.pool.attainable_slots(state.job_id, *asked),
             retry=retry,
             supply=self._supply(),
             on_timeout=on_timeout,
@@ -386,7 +386,7 @@ class ControlPlane:
     # -- cluster
 
     def task_managers(self) -> Sequence[TaskManager]:
-        return self._shown(self._keeper)
+        return self._shown(self._keeper.broker.pool)
 
     def warnings(self) -> list[str]:
         """What is not well with jobs and does not keep this control plane from serving, in sentences."""
@@ -458,8 +458,10 @@ class ControlPlane:
     # -- inside
 
     def _supply(self) -> Supply:
-        cluster = self._places.cluster
-        return self._keeper.broker.supply(None if cluster is None else cluster.master)
+        """The slots that there are, of this host or of the cluster."""
+        pool, cluster = self._keeper.broker.pool, self._places.cluster
+        master = None if cluster is None else cluster.master
+        return Supply(pool.total, pool.idle, master, pool.cluster_unreachable, pool.why)
 
     def _now_of(self, job_id: str) -> int:
         """By the time of the job."""

@@ -317,7 +317,8 @@ class Job:
         cluster = places.cluster
         # Where there are others, a job may have the slots of all of them.
         if not batch and (cluster is not None or places.url is not None):
-            slots = max(0 if cluster else places.slots, self._keeper.broker.total, effect.plan.slot_count)
+            there_are = self._keeper.broker.pool.total
+            slots = max(0 if cluster else places.slots, there_are, effect.plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,

@@ -16,7 +16,6 @@ from app.scheduler.adaptive.slot_declaration import Releasable, releasable_of
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
 from app.worker.clock import Clock
-from app.worker.views import Supply
 
 _REVIEW_DELAY_PER_JOB_S = 0.0001
 _FEW_JOBS = 100
@@ -34,50 +33,14 @@ class SlotBroker(ABC):
         """All slots, as far as they are known here."""
 
     @property
-    def total(self) -> int:
-        """The slots that there are."""
-        return self.pool.total
-
-    @property
-    def free(self) -> int:
-        """What can be given out now."""
-        return self.pool.free
-
-    @property
-    def idle(self) -> int:
-        """What no job holds, as far as it is known."""
-        return self.pool.idle
-
-    @property
     def cluster_unreachable(self) -> bool:
-        """Whether the cluster cannot be asked what it has."""
+        """As of the pool; it is asked for every job, so it is to be known without making the pool."""
         return self.pool.cluster_unreachable
-
-    @property
-    def why(self) -> Sequence[str]:
-        """Why there are no more slots: what the cluster says."""
-        return self.pool.why
-
-    def supply(self, master: str | None) -> Supply:
-        """All of that, of this host or of the cluster at ``master``."""
-        return Supply(self.total, self.idle, master, self.cluster_unreachable, tuple(self.why))
-
-    def free_on(self, task_manager: str) -> int:
-        return self.pool.free_on(task_manager)
-
-    @property
-    def managers(self) -> Sequence[tuple[str, int, int]]:
-        """The parts of the host that servers share, with their slots and how many of them are free."""
-        return ()
 
     @property
     def arbiter(self) -> str | None:
         """Which control plane decides about the slots, if that is not always this one."""
         return None
-
-    def knows(self, job_id: str) -> bool:
-        """Whether the job, of whichever control plane, has asked for slots here."""
-        return self.pool.knows(job_id)
 
     async def refresh(self) -> None:
         """Read again what other control planes have changed."""
@@ -95,10 +58,6 @@ class SlotBroker(ABC):
 
     @abstractmethod
     def allotment(self, job_id: str) -> Allotment | None: ...
-
-    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
-        """How many slots ``job_id`` would get if it declared these numbers."""
-        return self.pool.attainable_slots(job_id, desired, minimal)
 
     @abstractmethod
     def take_offer(self, offer: Offer) -> None:

@@ -134,46 +134,24 @@ class SharedBroker(SlotBroker):
         return None if arbiter is None or arbiter.is_over else arbiter.owner
 
     @property
-    def free(self) -> int:
-        return 0 if self.cluster_unreachable else super().free
-
-    @property
     def cluster_unreachable(self) -> bool:
-        """Whether this control plane cannot reach the cluster, or the one that decides about its slots cannot."""
-        return self._offered.unreachable or self._arbiter_without_cluster is not None
-
-    @property
-    def _arbiter_without_cluster(self) -> str | None:
-        arbiter, me = self._ledger.arbiter, self._table.store.owner
-        if arbiter is None or arbiter.is_over or arbiter.owner == me or not arbiter.cluster_unreachable:
-            return None
-        return arbiter.owner
-
-    @property
-    def why(self) -> Sequence[str]:
-        arbiter = self._arbiter_without_cluster
-        if arbiter is None or self._offered.unreachable:
-            return self._offered.why
-        return (
-            f"The server that decides about slots, {arbiter}, cannot reach the cluster.",
-            *self._offered.why,
-        )
-
-    def free_on(self, task_manager: str) -> int:
-        return 0 if self.cluster_unreachable else super().free_on(task_manager)
-
-    @property
-    def managers(self) -> Sequence[tuple[str, int, int]]:
-        return [(name, count, self.free_on(name)) for name, count in self._offered.task_managers]
-
-    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
-        if self.cluster_unreachable:
-            return len(self.pool.held_by(job_id))
-        return super().attainable_slots(job_id, desired, minimal)
+        return self._offered.unreachable
 
     @property
     def _offered(self) -> Offer:
-        return self._offer_by(self._ledger)
+        """What there is for the jobs of this control plane: nothing new while it cannot reach the cluster, or the one
+        that decides about its slots cannot."""
+        offered, arbiter = self._offer_by(self._ledger), self._ledger.arbiter
+        if (
+            offered.unreachable
+            or arbiter is None
+            or arbiter.is_over
+            or arbiter.owner == self._table.store.owner
+            or not arbiter.cluster_unreachable
+        ):
+            return offered
+        why = f"The server that decides about slots, {arbiter.owner}, cannot reach the cluster."
+        return replace(offered, unreachable=True, why=(why, *offered.why))
 
     def _offer_by(self, ledger: Ledger) -> Offer:
         return Offer(ledger.task_managers) if self._offer is None else self._offer
@@ -342,13 +320,10 @@ class SharedBroker(SlotBroker):
                 changed.add(job_id)
             if is_newer:
                 self._has_news(own)
+        unreachable = self.cluster_unreachable
         for job_id, own in self._own.items():
             job = self._jobs.get(job_id)
-            if (
-                job is not None
-                and own.let_go_s is None
-                and job.state.cluster_unreachable != self.cluster_unreachable
-            ):
+            if job is not None and own.let_go_s is None and job.state.cluster_unreachable != unreachable:
                 changed.add(job_id)
         self._tell(changed)
         for job_id, own in self._own.items():

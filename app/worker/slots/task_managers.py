@@ -13,10 +13,9 @@ from app.cluster.kubernetes.cluster import KubernetesCluster, whole_cores
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.cluster.standalone.cluster import StandaloneCluster
-from app.worker.ownership.recovery import JobKeeper
 from app.worker.views import TaskManager
 
-Shown = Callable[[JobKeeper], Sequence[TaskManager]]
+Shown = Callable[[SlotPool], Sequence[TaskManager]]
 
 
 def pool_of(host: Mapping[str, int], offer: Offer | None, *, holding_ms: int) -> SlotPool:
@@ -28,24 +27,23 @@ def pool_of(host: Mapping[str, int], offer: Offer | None, *, holding_ms: int) ->
     return pool
 
 
-def members_of_host(own_id: str, since_ms: int) -> Shown:
+def members_of_host(since_ms: int) -> Shown:
     """This process, or those that share its slots, by seat."""
 
-    def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
+    def shown(pool: SlotPool) -> Sequence[TaskManager]:
         memory = psutil.virtual_memory()
-        broker = keeper.broker
         return [
             TaskManager(
                 id=name,
                 host="localhost",
                 slots=slots,
-                free_slots=free,
+                free_slots=pool.free_on(name),
                 since_ms=since_ms,
                 cpu_cores=os.cpu_count() or 1,
                 memory_bytes=memory.total,
                 free_memory_bytes=memory.free,
             )
-            for name, slots, free in broker.managers or [(own_id, broker.total, broker.free)]
+            for name, slots in pool.task_managers.items()
         ]
 
     return shown
@@ -81,14 +79,13 @@ def free_of_workers(workers: Sequence[Free], free: int) -> dict[str, int]:
 def workers_of(cluster: StandaloneCluster) -> Shown:
     """The workers of a Spark cluster. Which of them has the slots of a job is what was last said of them."""
 
-    def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
-        broker = keeper.broker
+    def shown(pool: SlotPool) -> Sequence[TaskManager]:
         free = free_of_workers(
             [
-                Free(worker.id, broker.free_on(worker.id), slots, worker.cores_used)
+                Free(worker.id, pool.free_on(worker.id), slots, worker.cores_used)
                 for worker, slots, _ in cluster.workers
             ],
-            broker.free,
+            pool.free,
         )
         return [
             TaskManager(
@@ -110,9 +107,9 @@ def workers_of(cluster: StandaloneCluster) -> Shown:
 def namespace_of(cluster: KubernetesCluster) -> Shown:
     """One for all: which node a pod is on comes after its slot was given, and is not for the server to say."""
 
-    def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
+    def shown(pool: SlotPool) -> Sequence[TaskManager]:
         slots, demand = cluster.slots, cluster.demand
-        free = min(keeper.broker.free, slots)
+        free = min(pool.free, slots)
         return [
             TaskManager(
                 id=cluster.task_manager,

@@ -43,7 +43,7 @@ async def test_a_job_that_asks_is_granted_and_says_that_it_has_seen_it(store: St
     await rig.cycle()
     entry = await rig.entry(FIRST)
     assert entry.is_seen and entry.claim.holds == {"host-0", "host-1"} and rig.told[-1] == set()
-    assert (rig.broker.total, rig.broker.free, rig.broker.arbiter) == (4, 2, store.owner)
+    assert (rig.broker.pool.total, rig.broker.pool.free, rig.broker.arbiter) == (4, 2, store.owner)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ async def test_a_slot_that_is_withdrawn_is_claimed_until_the_job_is_without_it(s
     rig.broker.take_offer(Offer((("host", 4),)))
     rig.broker.declare(replace(job.state, declared_slots=1))
     await rig.cycle()
-    assert rig.broker.free == 0, "they are back, and the job may be using them still"
+    assert rig.broker.pool.free == 0, "they are back, and the job may be using them still"
     rig.take(job)
     job.may_settle.set()
     await asyncio.wait(set(rig.tasks))
     await rig.cycle(2)
-    assert (await rig.entry(FIRST)).claim.holds == {"host-0"} and rig.broker.free == 3
+    assert (await rig.entry(FIRST)).claim.holds == {"host-0"} and rig.broker.pool.free == 3
 
 
 async def test_a_job_that_is_anothers_is_told_nothing_more_and_claims_nothing(store: Store) -> None:

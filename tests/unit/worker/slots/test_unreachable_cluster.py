@@ -103,19 +103,16 @@ async def test_a_job_is_told_and_told_again_when_it_is_over(whose: str) -> None:
     assert await world.cycle() == {world.job.state.job_id}, "until it is there"
     world.take()
     assert await world.cycle() == set()
-    assert (
-        world.broker.cluster_unreachable,
-        world.broker.free,
-        world.broker.free_on("w"),
-        world.broker.idle,
-    ) == (True, 0, 0, 4)
-    assert world.broker.attainable_slots(world.job.state.job_id, 2, 1) == 0
-    (why,) = world.broker.why
+    pool = world.broker.pool
+    assert (world.broker.cluster_unreachable, pool.free, pool.free_on("w"), pool.idle) == (True, 0, 0, 4)
+    assert pool.attainable_slots(world.job.state.job_id, 2, 1) == 0
+    (why,) = pool.why
     assert why.startswith("The server that decides" if whose == "the arbiter" else "The Spark master")
     world.table.arbiter = replace(world.table.arbiter, cluster_unreachable=False)
     world.broker.take_offer(SEEN)
     assert await world.cycle() == {world.job.state.job_id}
-    assert (world.granted.cluster_unreachable, world.broker.free, world.broker.why) == (False, 4, ())
+    pool = world.broker.pool
+    assert (world.granted.cluster_unreachable, pool.free, pool.why) == (False, 4, ())
 
 
 async def test_an_arbiter_says_what_it_sees_and_grants_nothing_meanwhile() -> None:
