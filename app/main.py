@@ -315,18 +315,12 @@ def _housekeeper(
 
     return Housekeeper(
         store,
+        settings,
+        places,
+        clock,
         jobs=control_plane.jobs,
-        clock=clock,
-        job_dir=places.job_dir,
         forget=control_plane.forget,
-        drop_results=places.drop_results,
         drop_strays=drop_strays,
-        max_age_days=settings.history_max_age_days,
-        requests_max_count=settings.requests_max_count,
-        events_max_count=settings.events_max_count,
-        events_max_age_days=settings.events_max_age_days,
-        ended_jobs_max_age_days=settings.ended_jobs_max_age_days,
-        ended_jobs_max_count=settings.ended_jobs_max_count,
     )
 
 

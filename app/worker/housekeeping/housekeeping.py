@@ -11,15 +11,16 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
+from app.settings import Settings
 from app.store.errors import StoreError
 from app.store.store import Store
 from app.worker.clock import Clock
 from app.worker.housekeeping.age_clock import AgeClock
 from app.worker.job.files import tidy_attempts
+from app.worker.job.places import JobPlaces
 from app.worker.views import ControlPlaneError, JobView, UnknownJob
 
 log = structlog.get_logger()
@@ -51,49 +52,34 @@ class _Done:
 
 
 class Housekeeper:
-    """Removes rescale records, Idempotency-Keys and versions older than ``max_age_days`` of all ``jobs``, and rescale
-    records beyond `web.adaptive-scheduler.rescale-history.size` of each. Of each job there are at most
+    """Removes rescale records, Idempotency-Keys and versions older than ``history_max_age_days`` of all ``jobs``, and
+    rescale records beyond `web.adaptive-scheduler.rescale-history.size` of each. Of each job there are at most
     ``requests_max_count`` Idempotency-Keys, and as many versions of its requirements. Of events there are at most
     ``events_max_count``, none older than ``events_max_age_days``.
 
     Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
     that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
-    attempts of which nothing lives, the newest few are kept, without their secrets; ``job_dir`` is where they are.
-    ``drop_results`` removes what regions of a job that has ended left for each other, and ``drop_strays`` what
-    submissions left that were cut off.
+    attempts of which nothing lives, the newest few are kept, without their secrets. What regions of a job that has
+    ended left for each other is removed, and by ``drop_strays`` what submissions left that were cut off.
     """
 
     def __init__(
         self,
         store: Store,
+        settings: Settings,
+        places: JobPlaces,
+        clock: Clock,
         *,
         jobs: Callable[[], Iterable[JobView]],
-        job_dir: Callable[[str], Path],
         forget: Callable[[str], Awaitable[None]],
-        drop_results: Callable[[str], None],
         drop_strays: Callable[[], Awaitable[int]],
-        clock: Clock,
-        max_age_days: int,
-        requests_max_count: int,
-        events_max_count: int,
-        events_max_age_days: int,
-        ended_jobs_max_age_days: int,
-        ended_jobs_max_count: int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store = store
-        self._jobs = jobs
+        self._store, self._settings, self._places = store, settings, places
         self._age_clock = AgeClock(store, clock)
-        self._job_dir = job_dir
+        self._jobs = jobs
         self._forget = forget
-        self._drop_results = drop_results
         self._drop_strays = drop_strays
-        self._max_age_ms = max_age_days * _DAY_MS
-        self._requests_max_count = requests_max_count
-        self._events_max_count = events_max_count
-        self._events_max_age_ms = events_max_age_days * _DAY_MS
-        self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
-        self._ended_max_count = ended_jobs_max_count
         # Up to which attempt the files of a job are tidy, and whether they are so for good.
         self._tidy_to: dict[str, tuple[int, bool]] = {}
         self._sleep = sleep
@@ -125,20 +111,20 @@ class Housekeeper:
         """
         now_ms = await self._age_clock.now_ms()
         failed_to_forget = await self._forget_ended(now_ms)
-        older_than_ms = now_ms - self._max_age_ms
+        older_than_ms = now_ms - self._settings.history_max_age_days * _DAY_MS
         views = {view.state.job_id: view for view in self._jobs()}
         keep = {job_id: view.state.options.rescale_history_size for job_id, view in views.items()}
         done = _Done()
         for job_id in await self._store.prunable(
-            keep, older_than_ms=older_than_ms, most=self._requests_max_count
+            keep, older_than_ms=older_than_ms, most=self._settings.requests_max_count
         ):
             with done.counting("old records of a job could not be removed", job=job_id):
                 done.removed += await self._tidy_job(job_id, keep[job_id], older_than_ms)
         with done.counting("old events could not be removed"):
             done.removed += await _in_slices(
                 self._store.prune_events,
-                older_than_ms=now_ms - self._events_max_age_ms,
-                most=self._events_max_count,
+                older_than_ms=now_ms - self._settings.events_max_age_days * _DAY_MS,
+                most=self._settings.events_max_count,
             )
         await self._tidy_attempts(views, done)
         with done.counting("what submissions left could not be removed"):
@@ -151,10 +137,10 @@ class Housekeeper:
             ((view.ended_ms, view.state.job_id) for view in self._jobs() if view.ended_ms is not None),
             reverse=True,
         )
-        older_than_ms = now_ms - self._ended_max_age_ms
+        older_than_ms = now_ms - self._settings.ended_jobs_max_age_days * _DAY_MS
         failed = 0
         for place, (ended_ms, job_id) in enumerate(ended):
-            if place < self._ended_max_count and ended_ms >= older_than_ms:
+            if place < self._settings.ended_jobs_max_count and ended_ms >= older_than_ms:
                 continue
             try:
                 await self._forget(job_id)
@@ -183,12 +169,12 @@ class Housekeeper:
                     done.removed += await _in_slices(self._store.prune_attempts, job_id, keep=ATTEMPTS_KEPT)
 
     def _tidy_files(self, job_id: str, dead: int, has_ended: bool) -> None:
-        tidy_attempts(self._job_dir(job_id), dead, ATTEMPTS_KEPT)
+        tidy_attempts(self._places.job_dir(job_id), dead, ATTEMPTS_KEPT)
         if has_ended:
-            self._drop_results(job_id)
+            self._places.drop_results(job_id)
 
     async def _tidy_job(self, job_id: str, keep: int, older_than_ms: int) -> int:
-        store, most = self._store, self._requests_max_count
+        store, most = self._store, self._settings.requests_max_count
         oldest_ms = await store.oldest_idempotency_key_ms(job_id, most=most)
         keys_before_ms = older_than_ms if oldest_ms is None else max(older_than_ms, oldest_ms)
         return (

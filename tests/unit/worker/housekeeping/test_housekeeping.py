@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from app.model.status import JobStatus
+from app.settings import Settings
 from app.store.errors import StoreUnavailable
 from app.store.store import Store
 from app.store.writes import AddIdempotencyKey, UnitOfWork
 from app.worker.housekeeping import housekeeping
 from app.worker.housekeeping.housekeeping import EVERY_S, FIRST_AFTER_S, RETRY_AFTER_S, Housekeeper
+from app.worker.job.places import JobPlaces
 from app.worker.views import JobView
 from tests import stored
 from tests.unit.store import samples
@@ -79,31 +81,31 @@ async def numbers(store: Store, job: str = JOB) -> list[int]:
     return [record.number for record in await store.rescales(job)]
 
 
+async def _forget_none(job_id: str) -> None:
+    raise AssertionError(f"{job_id} is not to be forgotten")
+
+
+async def _no_strays() -> int:
+    return 0
+
+
 def housekeeper(
     store: Store,
     jobs: Callable[[], Iterable[JobView]],
     clock: Clock | FakeClock,
     days: int = 90,
-    **options: Any,
+    *,
+    places: JobPlaces = JobPlaces(Path("/nowhere"), Path("/nowhere/address"), 1),  # noqa: B008 - it is frozen
+    forget: Callable[[str], Awaitable[None]] = _forget_none,
+    drop_strays: Callable[[], Awaitable[int]] = _no_strays,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    **limits: int,
 ) -> Housekeeper:
-    async def forget(job_id: str) -> None:
-        raise AssertionError(f"{job_id} is not to be forgotten")
-
-    async def no_strays() -> int:
-        return 0
-
-    defaults = {
-        "drop_strays": no_strays,
-        "requests_max_count": 1000,
-        "events_max_count": 1000,
-        "events_max_age_days": 7,
-        "job_dir": lambda job_id: Path("/nowhere") / job_id,
-        "forget": forget,
-        "drop_results": lambda job_id: None,
-        "ended_jobs_max_age_days": 90,
-        "ended_jobs_max_count": 1000,
-    }
-    return Housekeeper(store, jobs=jobs, clock=clock, max_age_days=days, **{**defaults, **options})
+    most = {"requests_max_count": 1000, "events_max_count": 1000, "ended_jobs_max_count": 1000}
+    settings = Settings(history_max_age_days=days, **{**most, **limits})
+    return Housekeeper(
+        store, settings, places, clock, jobs=jobs, forget=forget, drop_strays=drop_strays, sleep=sleep
+    )
 
 
 @asynccontextmanager
@@ -335,7 +337,7 @@ async def test_of_dead_attempts_the_newest_are_kept_without_their_secrets(
     monkeypatch.setattr(housekeeping, "_ROWS_PER_TRANSACTION", 2)
     async with rig_on(database_url, tmp_path) as rig:
         job = await restarted(rig, 5)
-        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir)
+        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, places=rig.places)
         removed, failed = await keeper.tidy()
         assert (removed, failed) == (4, 0)
         assert [(row.attempt, row.state) for row in await rig.store.attempts(job)] == [
@@ -361,7 +363,7 @@ async def test_of_a_dead_attempt_only_its_files_are_kept(sqlite_url: str, tmp_pa
             view.mkdir(parents=True)
             (view / "part-00000").write_text("rows")
             (rig.places.attempt_dir(job, attempt) / "driver.log").write_text("what happened")
-        await housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir).tidy()
+        await housekeeper(rig.store, rig.plane.jobs, rig.clock, places=rig.places).tidy()
         left = [sorted(path.name for path in rig.places.attempt_dir(job, n).iterdir()) for n in (1, 2)]
         assert left[0] == ["driver.log"]
         assert "region-0-1" in left[1], "that of the live one is in use"
@@ -375,7 +377,7 @@ async def test_results_of_a_job_that_has_ended_are_removed_if_the_server_was_kil
         result = rig.places.job_dir(job) / "results/dataset/1/part-00000"
         result.parent.mkdir(parents=True)
         result.write_text("rows")
-        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, drop_results=rig.places.drop_results)
+        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, places=rig.places)
         await keeper.tidy()
         assert result.exists()
         # Not of type BATCH, so its end leaves them alone, as a server does that is killed then.
@@ -392,5 +394,5 @@ async def test_an_attempt_that_is_being_prepared_is_left_alone(sqlite_url: str, 
         ahead = rig.places.attempt_dir(job, 3)
         ahead.mkdir()
         (ahead / "spec-1.json").write_text("{}")
-        await housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir).tidy()
+        await housekeeper(rig.store, rig.plane.jobs, rig.clock, places=rig.places).tidy()
         assert secrets_of(rig, job) == [2, 3]

@@ -33,7 +33,7 @@ async def test_ended_jobs_are_forgotten_when_they_are_too_old_or_too_many(
         def keeper(**limits: int) -> Housekeeper:
             plane = rig.plane
             return housekeeper(
-                rig.store, plane.jobs, rig.clock, job_dir=rig.places.job_dir, forget=plane.forget, **limits
+                rig.store, plane.jobs, rig.clock, places=rig.places, forget=plane.forget, **limits
             )
 
         def shown() -> set[str]:
