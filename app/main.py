@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict
 
 import structlog
 import uvloop
@@ -38,6 +37,7 @@ from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
 from app.store.jobsdir import claim_jobs_dir
+from app.store.members import Member
 from app.store.seats import Seat
 from app.store.store import Store
 from app.worker.clock import Clock, SystemClock
@@ -188,17 +188,16 @@ async def _running(
         offer=offer,
         shown=shown_of(spark),
         tracing=tracing,
-        **_of_settings(settings),
+        validate_states=settings.validate_states,
+        slot_holding_ms=settings.slot_holding_ms,
+        planning_timeout_s=settings.planning_timeout_seconds,
     )
     housekeeper = _housekeeper(settings, store, control_plane, places, clock)
     background: asyncio.Task[bool] | None = None
     running: list[asyncio.Task[None]] = []
     forwarding: Forwarding | None = None
     try:
-        try:
-            member = await membership.join(store)
-        except (PlaceTaken, StoreError) as error:
-            raise StartRefused(str(error)) from error
+        member = await _join(membership, store)
         write_server_address(places.address_file, url)
         # On SQLite there is nobody who could take a lease that has expired.
         renew_every_s = lease_ttl_ms / 3000 if store.database.dialect != "sqlite" else None
@@ -252,19 +251,11 @@ async def _store(settings: Settings, membership: Membership, lease_ttl_ms: int) 
         raise StartRefused(str(error)) from error
 
 
-class _OfSettings(TypedDict):
-    validate_states: bool
-    slot_holding_ms: int
-    planning_timeout_s: float
-
-
-def _of_settings(settings: Settings) -> _OfSettings:
-    """What a control plane is told of the settings as it is."""
-    return {
-        "validate_states": settings.validate_states,
-        "slot_holding_ms": settings.slot_holding_ms,
-        "planning_timeout_s": settings.planning_timeout_seconds,
-    }
+async def _join(membership: Membership, store: Store) -> Member | None:
+    try:
+        return await membership.join(store)
+    except (PlaceTaken, StoreError) as error:
+        raise StartRefused(str(error)) from error
 
 
 def _offered(settings: Settings, control_plane: ControlPlane) -> dict[str, int | str]:

@@ -276,6 +276,5 @@ async def test_a_new_version_that_is_planned_elsewhere_is_waited_for_while_its_c
         asking = asyncio.create_task(network.apps[here](scope, receive, send))
         await until(lambda: network.calls, "it was sent on")
         gone.set()
-        async with asyncio.timeout(60):
-            await ended.wait()
+        await until(ended.is_set, "its caller has gone")
         await asking
