@@ -26,7 +26,7 @@ from app.api.routers import ROUTERS
 from app.api.routes import Routes
 from app.worker.control_plane import ControlPlane
 from app.worker.ownership.control_planes import ControlPlanes
-from app.worker.views import ControlPlaneError
+from app.worker.refusals import ControlPlaneError
 
 _MAX_RECORDS = 4096
 _MAX_ENDED_JOBS = 20_000

@@ -17,7 +17,8 @@ from app.model.sentences import shown
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.worker.control_plane import ControlPlane
-from app.worker.views import JobView, StaleVersion
+from app.worker.refusals import StaleVersion
+from app.worker.views import JobView
 
 _ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
 _VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from app.api.answers import json_response
 from app.model.sentences import shown
-from app.worker.views import (
+from app.worker.refusals import (
     BeyondLog,
     ControlPlaneError,
     Fenced,

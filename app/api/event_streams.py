@@ -19,8 +19,8 @@ from app.api.auth import ANONYMOUS
 from app.api.errors import RETRY, ApiError
 from app.api.render.events import Names, summary
 from app.model.public_event import StoredEvent
+from app.worker.refusals import Unavailable
 from app.worker.requests.event_feed import EventFeed, Follower, FollowingEnds, Gap, Given, Wanted
-from app.worker.views import Unavailable
 
 STREAMS_MAX: Final = 1_000
 _TEXTS_KEPT: Final = 256

@@ -24,7 +24,7 @@ from app.store.errors import StoreError
 from app.store.members import Member
 from app.worker.control_plane import ControlPlane
 from app.worker.ownership.control_planes import ControlPlanes
-from app.worker.views import ControlPlaneError
+from app.worker.refusals import ControlPlaneError
 
 log = structlog.get_logger()
 

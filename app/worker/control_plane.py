@@ -31,6 +31,14 @@ from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.ownership.unreadable import UnreadableEnder, UnreadableJob, newest_first
+from app.worker.refusals import (
+    Fenced,
+    NotServed,
+    StateConflict,
+    Unavailable,
+    UnknownOperation,
+    UnknownRescale,
+)
 from app.worker.requests.declared import (
     ScalingPolicyUpdate,
     SlotShareUpdate,
@@ -67,17 +75,11 @@ from app.worker.views import (
     Census,
     DryRun,
     Explanation,
-    Fenced,
     JobView,
-    NotServed,
     RequirementsResult,
     RequirementsUpdate,
-    StateConflict,
     Supply,
     TaskManager,
-    Unavailable,
-    UnknownOperation,
-    UnknownRescale,
     Update,
 )
 
@@ -85,8 +87,8 @@ log = structlog.get_logger()
 
 
 class ControlPlane:
-    """Every method that answers a request raises a `ControlPlaneError` of `app.worker.views` when it refuses, and then
-    changed nothing."""
+    """Every method that answers a request raises one of `app.worker.refusals` when it refuses, and then changed
+    nothing."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import TypeVar
 import structlog
 
 from app.store.errors import StoreError
-from app.worker.views import Unavailable
+from app.worker.refusals import Unavailable
 
 T = TypeVar("T")
 

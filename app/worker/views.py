@@ -1,89 +1,19 @@
-"""The values and typed refusals that the control plane returns to the API. No HTTP."""
+"""The values that the control plane takes from the API and returns to it. No HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from app.model.batch import RegionStatus
 from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.requirements import Bounds, OnTimeout
 from app.model.status import JobStatus
 from app.model.value import value
-from app.scheduler.adaptive.last_failure import last_failure
-from app.scheduler.adaptive.state import Executing, JobState, Rescaling, StopWithSavepoint
+from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
-from app.scheduler.batch.progress import BatchProgress
 from app.worker.job.load import ExecutorsLoad, ExecutorsSeen, Load
-
-
-class ControlPlaneError(Exception):
-    """A refusal with sentences for the client. Nothing was changed."""
-
-    def __init__(self, *errors: str) -> None:
-        super().__init__(" ".join(errors))
-        self.errors = list(errors)
-
-
-class UnknownJob(ControlPlaneError):
-    """404"""
-
-
-class UnknownBatch(ControlPlaneError):
-    """404: no Livy batch has that number"""
-
-
-class UnknownRescale(ControlPlaneError):
-    """404"""
-
-
-class UnknownOperation(ControlPlaneError):
-    """404: no stop operation with that trigger id"""
-
-
-class UnknownAttempt(ControlPlaneError):
-    """404: no such attempt, or none that is kept"""
-
-
-class LogGone(ControlPlaneError):
-    """410: the log of an attempt is not there any more"""
-
-
-class BeyondLog(ControlPlaneError):
-    """416: a log does not go so far"""
-
-
-class InvalidRequest(ControlPlaneError):
-    """400"""
-
-
-class StateConflict(ControlPlaneError):
-    """409: the state of the job forbids it"""
-
-
-class StaleVersion(ControlPlaneError):
-    """412: If-Match names a version that is not the current one"""
-
-
-class Unavailable(ControlPlaneError):
-    """503: try again later"""
-
-
-class NotServed(Unavailable):
-    """503: the job exists, and this control plane does not serve it now"""
-
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
-
-
-class InDoubt(Unavailable):
-    """503: nobody knows whether it was carried out, and done twice it would count twice. Not to be tried again"""
-
-
-class Fenced(ControlPlaneError):
-    """410 to a driver: its attempt is over or its secret or epoch is wrong"""
 
 
 @value
@@ -296,46 +226,3 @@ class TaskManager:
     cpu_cores: int
     memory_bytes: int
     free_memory_bytes: int
-
-
-_NO_ROWS_MS: Final = 10_000
-"""If no rows have come for so long after the report of an empty first batch, there are none."""
-
-
-def is_under_way(view: JobView, now_ms: int) -> bool:
-    """Whether the present attempt has processed something, or has found that there is nothing to process."""
-    state = view.state
-    if state.plan is None:
-        return False
-    if state.batch is not None:
-        return _is_batch_under_way(view, state.batch)
-    if state.graph.is_batch_program:
-        told = view.region_progress.get(0)
-        return told is not None and told.run == state.attempt and told.tasks_done > 0
-    latest = view.load.latest.values()
-    batches = [one for one in latest if one.report.plan_version >= state.plan.version]
-    phase = state.phase
-    if isinstance(phase, Executing):
-        processed = phase.first_batch
-    else:
-        # The phase does not say it. Any other one ends the attempt, which may live for a while.
-        processed = isinstance(phase, Rescaling | StopWithSavepoint) and bool(batches)
-    # Spark runs a first batch though there are no rows yet: that says nothing of the job's functions.
-    said_nothing = batches and all(
-        one.report.batch_id == 0
-        and one.report.input_rows == 0
-        and (one.report.backlog_rows or now_ms - one.seen_ms < _NO_ROWS_MS)
-        for one in batches
-    )
-    return processed and not said_nothing
-
-
-def _is_batch_under_way(view: JobView, progress: BatchProgress) -> bool:
-    regions = progress.regions
-    if any(region.status is RegionStatus.FINISHED for region in regions):
-        return True
-    return last_failure(view.state) is None and any(
-        report.tasks_done > 0 and report.run == regions[number].run
-        for number, report in view.region_progress.items()
-        if regions[number].status is RegionStatus.RUNNING
-    )

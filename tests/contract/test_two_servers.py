@@ -14,7 +14,8 @@ import pytest
 from app.store.errors import LeaseLost, StoreUnavailable
 from app.store.store import Store
 from app.store.writes import AddIdempotencyKey, UnitOfWork
-from app.worker.views import RequirementsUpdate, Unavailable
+from app.worker.refusals import Unavailable
+from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import FakeHost, Rig
 
 BOUNDS = {name: (1, 4) for name in ("events", "counts", "store")}

@@ -11,7 +11,8 @@ import pytest
 from app.model.protocol import Report
 from app.scheduler.step import status_of
 from app.worker.job.load import Load, QueryLoad, SeenBatch
-from app.worker.views import JobView, is_under_way
+from app.worker.under_way import is_under_way
+from app.worker.views import JobView
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.test_flink_face import JOB_FACES, OVERVIEW, check
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, eventually

@@ -16,7 +16,7 @@ from typing import Any
 
 from app.store import statements
 from app.store.statements import CLOCK_MS
-from app.worker.views import ControlPlaneError
+from app.worker.refusals import ControlPlaneError
 from tests.simulation.database import LEASE_TTL_MS, database, let_go
 from tests.simulation.freezing import FreezingLoop
 from tests.simulation.member_planes import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.cluster.ports import DriverRef
 from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outcome_document
-from app.worker.views import ControlPlaneError, Fenced
+from app.worker.refusals import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
 from tests.simulation.partitions import Checkpoint, give_late, give_partitions

@@ -12,7 +12,8 @@ from typing import Any
 
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds
-from app.worker.views import ControlPlaneError, RequirementsUpdate
+from app.worker.refusals import ControlPlaneError
+from app.worker.views import RequirementsUpdate
 from tests.simulation.database import database, let_go
 from tests.simulation.deadlines import Wishes
 from tests.simulation.fragile import may_put, overreach
@@ -54,10 +55,9 @@ class Scenario:
 
     def __init__(self, seed: int, directory: Path, tracing: bool) -> None:
         self._rng = random.Random(seed)
-        knobs = Knobs.draw(self._rng)
+        self._knobs = Knobs.draw(self._rng)
         self._directory = directory
         self._world: World
-        self._knobs = knobs
         self._seed = seed
         self._tracing = tracing
         self._keys = self._marks = 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from app.worker.job import persistence
 from app.worker.job.mailbox import Request
 from app.worker.job.worker import JobWorker
-from app.worker.views import ControlPlaneError
+from app.worker.refusals import ControlPlaneError
 from tests.simulation.planted_batch_bugs import instead
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from app.model.batch import RegionStatus
 from app.model.jobgraph import JobType
 from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import Executing, Finished, JobState
-from app.worker.views import ControlPlaneError, Explanation
+from app.worker.refusals import ControlPlaneError
+from app.worker.views import Explanation
 from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots
 from tests.simulation.world import CURRENT
 

@@ -19,7 +19,8 @@ from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import Failure, JobState, Stop
 from app.worker.job.load import Load
 from app.worker.ownership.unreadable import UnreadableJob
-from app.worker.views import JobView, is_under_way
+from app.worker.under_way import is_under_way
+from app.worker.views import JobView
 
 _SCHEDULER_TYPE: Final = "Adaptive"
 _NO_TASKS: dict[schema.ExecutionState, int] = dict.fromkeys(get_args(schema.ExecutionState), 0)

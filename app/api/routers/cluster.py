@@ -16,7 +16,8 @@ from app.api.routes import Operation, PublicOperation
 from app.api.schema import cluster as schema
 from app.model.sentences import shown
 from app.store.errors import StoreError
-from app.worker.views import TaskManager, Unavailable
+from app.worker.refusals import Unavailable
+from app.worker.views import TaskManager
 
 router = APIRouter(tags=["cluster"], route_class=Operation)
 health = APIRouter(prefix="/health", tags=["health"], route_class=PublicOperation)

@@ -25,7 +25,7 @@ from app.api.requests import decoded, header, read_body
 from app.api.routes import DriverOperation
 from app.model.protocol import REPORTS_LIMIT_BYTES, Orders, Registration, Report
 from app.worker.job.attempt_record import REPORT
-from app.worker.views import Fenced
+from app.worker.refusals import Fenced
 
 REPORTS_PER_CALL = 1000
 """What a call has beyond them is not looked at: the driver sends again what is not acknowledged."""

@@ -26,8 +26,15 @@ from app.model.graphdoc import GraphErrors
 from app.model.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
 from app.model.status import JobStatus
 from app.worker.ownership.unreadable import UnreadableJob
+from app.worker.refusals import (
+    InDoubt,
+    InvalidRequest,
+    StateConflict,
+    Unavailable,
+    UnknownJob,
+)
 from app.worker.requests.livy import find_files, read_files
-from app.worker.views import InDoubt, InvalidRequest, JobView, StateConflict, Unavailable, UnknownJob
+from app.worker.views import JobView
 
 _MAX_NUMBER = 2**31 - 1
 _PAGE = 100

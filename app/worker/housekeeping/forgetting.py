@@ -14,7 +14,7 @@ import structlog
 from app.store.errors import OutcomeUnknown, StoreError
 from app.worker.job.files import jobs_set_aside, put_back, remove_set_aside, set_aside
 from app.worker.ownership.recovery import JobKeeper
-from app.worker.views import StateConflict, Unavailable
+from app.worker.refusals import StateConflict, Unavailable
 
 log = structlog.get_logger()
 

@@ -21,7 +21,8 @@ from app.worker.clock import Clock
 from app.worker.housekeeping.age_clock import AgeClock
 from app.worker.job.files import tidy_attempts
 from app.worker.job.places import JobPlaces
-from app.worker.views import ControlPlaneError, JobView, UnknownJob
+from app.worker.refusals import ControlPlaneError, UnknownJob
+from app.worker.views import JobView
 
 log = structlog.get_logger()
 

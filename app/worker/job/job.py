@@ -31,7 +31,8 @@ from app.worker.job.orders import orders_for
 from app.worker.job.pace import PaceMeter
 from app.worker.job.persistence import JobWriter, ended_ms, latest_ms
 from app.worker.job.worker import JobWorker
-from app.worker.views import JobView, Unavailable
+from app.worker.refusals import Unavailable
+from app.worker.views import JobView
 
 if TYPE_CHECKING:
     from app.worker.ownership.recovery import JobKeeper

@@ -18,7 +18,8 @@ from app.model.value import value
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.state import JobState
 from app.store.writes import Write
-from app.worker.views import RequirementsResult, StateConflict, Update
+from app.worker.refusals import StateConflict
+from app.worker.views import RequirementsResult, Update
 
 Answers = list[tuple["Request", Any]]
 

@@ -40,7 +40,8 @@ from app.worker.job.mailbox import (
 )
 from app.worker.job.persistence import Change, LostOwnership, StateDiverged, WriteFailed
 from app.worker.job.step_log import log_regions, log_transition
-from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
+from app.worker.refusals import ControlPlaneError, StateConflict, Unavailable
+from app.worker.views import RequirementsResult
 
 if TYPE_CHECKING:
     from app.worker.job.job import Job

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from app.worker.job.job import Job
 from app.worker.ownership.unreadable import JobUnreadable, UnreadableJobs
-from app.worker.views import JobView, Unavailable, UnknownJob
+from app.worker.refusals import Unavailable, UnknownJob
+from app.worker.views import JobView
 
 
 class JobsKnown:

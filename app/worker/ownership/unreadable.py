@@ -28,7 +28,7 @@ from app.store.unreadable import end_unreadable
 from app.worker.job.attempt_record import ref_of
 from app.worker.job.drivers import kill_surely
 from app.worker.job.stored_jobs import read_view
-from app.worker.views import StateConflict, Unavailable
+from app.worker.refusals import StateConflict, Unavailable
 
 if TYPE_CHECKING:
     from app.worker.ownership.recovery import JobKeeper

@@ -20,7 +20,8 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.slots import Demand
 from app.scheduler.step import status_of
 from app.worker.job.mailbox import RequestDecision
-from app.worker.views import InvalidRequest, RequirementsResult, StaleVersion, StateConflict, Update
+from app.worker.refusals import InvalidRequest, StaleVersion, StateConflict
+from app.worker.views import RequirementsResult, Update
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from app.store.errors import StoreError
 from app.store.events import EventPage
 from app.store.store import Store
 from app.worker.job.bell import Bell
+from app.worker.refusals import Unavailable
 from app.worker.retrying import reading
-from app.worker.views import Unavailable
 
 log = structlog.get_logger()
 

@@ -20,6 +20,7 @@ from app.model.secret_texts import part_without_secrets
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
+from app.worker.refusals import BeyondLog, LogGone, StateConflict, Unavailable
 from app.worker.requests.log_borders import (
     around_bytes,
     character,
@@ -29,7 +30,7 @@ from app.worker.requests.log_borders import (
 )
 from app.worker.requests.views_of_logs import LINE_PATIENCE_S, LogPart, no_such_attempt, secrets_of_job
 from app.worker.retrying import reading
-from app.worker.views import BeyondLog, JobView, LogGone, StateConflict, Unavailable
+from app.worker.views import JobView
 
 _REPLACED: Final = "\ufffd"
 _NO_CHARACTER: Final = b"\xff"

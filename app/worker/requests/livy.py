@@ -13,8 +13,8 @@ from app.durablefiles import is_within, open_regular
 from app.model.livy import FileAsked
 from app.model.sentences import shown
 from app.store.store import Store
+from app.worker.refusals import InvalidRequest, UnknownBatch
 from app.worker.retrying import reading
-from app.worker.views import InvalidRequest, UnknownBatch
 
 _CHANGED = "It was changed while it was read. Try again"
 

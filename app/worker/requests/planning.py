@@ -35,7 +35,7 @@ from app.worker.job.attempt_record import write_json
 from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
 from app.worker.job.files import untouched_s, write_artifacts
 from app.worker.job.places import JobPlaces
-from app.worker.views import InvalidRequest, Unavailable
+from app.worker.refusals import InvalidRequest, Unavailable
 
 log = structlog.get_logger()
 

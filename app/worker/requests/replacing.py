@@ -25,8 +25,8 @@ from app.store.writes import AddArtifact, AddVersion
 from app.worker.job.files import artifacts_name, write_artifacts
 from app.worker.job.mailbox import RequestDecision
 from app.worker.ownership.recovery import JobKeeper
+from app.worker.refusals import InvalidRequest, NotServed, StateConflict, Unavailable
 from app.worker.requests.submission import Submission
-from app.worker.views import InvalidRequest, NotServed, StateConflict, Unavailable
 
 log = structlog.get_logger()
 

@@ -24,13 +24,12 @@ from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import status_of
 from app.worker.job.mailbox import RequestDecision
+from app.worker.refusals import InvalidRequest, StateConflict
 from app.worker.requests.declared import refusal_by_cap, refuse_ended, refuse_stale
 from app.worker.views import (
     GivenDeadline,
-    InvalidRequest,
     RequirementsResult,
     RequirementsUpdate,
-    StateConflict,
     Update,
 )
 

@@ -12,7 +12,7 @@ from app.scheduler.adaptive.events import StopRequested
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling, Stop, StopWithSavepoint
 from app.scheduler.step import status_of
 from app.worker.job.mailbox import RequestDecision
-from app.worker.views import StateConflict
+from app.worker.refusals import StateConflict
 
 
 def decide_stop(state: JobState, trigger: str, requested_by: str | None) -> RequestDecision:

@@ -42,11 +42,11 @@ from app.store.writes import (
 from app.worker.job.files import touch, write_artifacts
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
+from app.worker.refusals import InDoubt, InvalidRequest, StateConflict, Unavailable
 from app.worker.requests.artifacts import refused_artifacts
 from app.worker.requests.declared import refusal_at_submission
 from app.worker.requests.planning import Planner
 from app.worker.requests.requirements import initial_requirements
-from app.worker.views import InDoubt, InvalidRequest, StateConflict, Unavailable
 
 log = structlog.get_logger()
 

@@ -19,10 +19,11 @@ from app.model.secret_texts import part_without_secrets, secrets_of
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
+from app.worker.refusals import BeyondLog, LogGone, Unavailable, UnknownAttempt
 from app.worker.requests.log_borders import around_bytes, character, texts, whole_characters, whole_lines
 from app.worker.requests.log_lines import MOST_BYTES, FoundLines, find_lines
 from app.worker.retrying import reading
-from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
+from app.worker.views import JobView
 
 T = TypeVar("T")
 IsGone = Callable[[], Awaitable[bool]]

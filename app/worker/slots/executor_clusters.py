@@ -21,8 +21,8 @@ from app.model.kubenames import api_server
 from app.scheduler.adaptive.state import Restarting, RetryingExecutionGraphCreation, WaitingForResources
 from app.settings import Settings
 from app.worker.control_plane import ControlPlane
+from app.worker.refusals import Unavailable, UnknownJob
 from app.worker.slots.task_managers import Shown, namespace_of, workers_of
-from app.worker.views import Unavailable, UnknownJob
 
 log = structlog.get_logger()
 

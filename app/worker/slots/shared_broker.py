@@ -29,10 +29,10 @@ from app.scheduler.slot_ledger import Ask, Entry, Holding, SlotGrant
 from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, OwnClaim, SlotTable
 from app.worker.job.job import Job
+from app.worker.refusals import ControlPlaneError
 from app.worker.slots.arbitration import Arbitration
 from app.worker.slots.broker import SlotBroker
 from app.worker.slots.doorbell import Bells
-from app.worker.views import ControlPlaneError
 
 log = structlog.get_logger()
 

@@ -19,7 +19,8 @@ from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.scheduler.explain import explain
 from app.scheduler.step import status_of
 from app.worker.job.orders import orders_for
-from app.worker.views import JobView, is_under_way
+from app.worker.under_way import is_under_way
+from app.worker.views import JobView
 from tests.unit.batch.driving import MB, T0_MS, running
 
 

@@ -18,9 +18,10 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import JobState, RepartitionRefused
 from app.scheduler.table import following
+from app.worker.refusals import StateConflict
 from app.worker.requests.dry_run import dry_run
 from app.worker.requests.requirements import decide_update
-from app.worker.views import RequirementsUpdate, StateConflict
+from app.worker.views import RequirementsUpdate
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.test_rollback import BOOM, back_to_work, fail
 from tests.unit.scheduler.test_state_repartition import (

@@ -22,7 +22,8 @@ from app.store.writes import UnitOfWork
 from app.worker.control_plane import ControlPlane
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.unreadable import JobUnreadable
-from app.worker.views import JobView, Unavailable
+from app.worker.refusals import Unavailable
+from app.worker.views import JobView
 
 _ids = itertools.count(1)
 

@@ -7,8 +7,9 @@ import pytest
 from app.model.rescale import RescaleRecord
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.events import SlotShareUpdated
+from app.worker.refusals import StateConflict
 from app.worker.requests.requirements import RescaleCancellation, decide_cancellation
-from app.worker.views import RequirementsResult, StateConflict
+from app.worker.views import RequirementsResult
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.test_deadlines_that_end import down_below_a_cap
 

@@ -18,7 +18,8 @@ from app.scheduler.adaptive.events import SlotsChanged
 from app.store.errors import OutcomeUnknown, StoreUnavailable
 from app.store.errors import StateConflict as StoreConflict
 from app.worker.job.attempt_record import write_outcome
-from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
+from app.worker.refusals import Fenced, StaleVersion, StateConflict, Unavailable
+from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from app.worker.refusals import BeyondLog, LogGone, Unavailable
 from app.worker.requests import views_of_logs
 from app.worker.requests.views_of_logs import LogPart, _read_part, _Stretch
-from app.worker.views import BeyondLog, JobView, LogGone, Unavailable
+from app.worker.views import JobView
 from tests.unit.worker.fakes import Rig, rig_on
 from tests.unit.worker.test_control_plane import restarting
 

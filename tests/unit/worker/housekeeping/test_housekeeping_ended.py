@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.worker.housekeeping.housekeeping import Housekeeper
-from app.worker.views import Unavailable
+from app.worker.refusals import Unavailable
 from tests.unit.worker.fakes import Rig, rig_on
 from tests.unit.worker.housekeeping.test_housekeeping import DAY_MS, housekeeper
 

@@ -17,8 +17,8 @@ from app.store.errors import JobsUnknown, OutcomeUnknown, StoreUnavailable
 from app.store.store import Store
 from app.worker.housekeeping.strays import UNTOUCHED_S, Strays, open_store
 from app.worker.ownership.membership import Membership
+from app.worker.refusals import Unavailable
 from app.worker.requests import submission
-from app.worker.views import Unavailable
 from tests.unit.store import samples
 from tests.unit.worker.fakes import graph, rig_on
 

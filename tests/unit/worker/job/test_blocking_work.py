@@ -14,8 +14,8 @@ import pytest
 from app.store.errors import OutcomeUnknown, StoreUnavailable
 from app.worker.job import attempts
 from app.worker.job import files as job_files
+from app.worker.refusals import Unavailable, UnknownJob
 from app.worker.requests import submission
-from app.worker.views import Unavailable, UnknownJob
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from app.store.writes import PutAttempt, SaveState, UnitOfWork
 from app.worker.ownership.leases import Ownership
-from app.worker.views import Fenced, RequirementsUpdate, Unavailable
+from app.worker.refusals import Fenced, Unavailable
+from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
 BOUNDS = {name: (1, 4) for name in ("events", "counts", "store")}

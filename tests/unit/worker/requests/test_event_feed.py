@@ -14,6 +14,7 @@ from app.store.errors import StoreUnavailable
 from app.store.store import Store
 from app.store.tables import events
 from app.store.writes import AddEvents, UnitOfWork
+from app.worker.refusals import Unavailable
 from app.worker.requests import event_feed
 from app.worker.requests.event_feed import (
     FELL_BEHIND,
@@ -24,7 +25,6 @@ from app.worker.requests.event_feed import (
     Given,
     Wanted,
 )
-from app.worker.views import Unavailable
 from tests.unit.store import samples
 
 JOB = samples.job_id(1)

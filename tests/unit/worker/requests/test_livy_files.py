@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.model.livy import FileAsked
+from app.worker.refusals import InvalidRequest
 from app.worker.requests.livy import find_files, read_files
-from app.worker.views import InvalidRequest
 
 SECRET = "TOKEN = 1\n"
 

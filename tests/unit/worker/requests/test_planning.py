@@ -16,8 +16,8 @@ from app.cluster.ports import DriverRef
 from app.model.graphdoc_program import parse_program
 from app.model.planned import Planned
 from app.worker.job.places import JobPlaces
+from app.worker.refusals import Unavailable
 from app.worker.requests.planning import Planner
-from app.worker.views import Unavailable
 from tests.unit.worker.fakes import FakeDriver, FakeHost
 
 PROGRAM = parse_program(

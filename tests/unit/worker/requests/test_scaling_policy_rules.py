@@ -9,8 +9,8 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.events import ScalingPolicyUpdated, VersionRequested
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
+from app.worker.refusals import InvalidRequest
 from app.worker.requests.declared import ScalingPolicyUpdate, next_policy
-from app.worker.views import InvalidRequest
 from tests.unit.scheduler.driving import Job, vertex
 
 

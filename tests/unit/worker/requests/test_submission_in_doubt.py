@@ -11,8 +11,8 @@ import pytest
 from app.store.errors import JobExists, LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.writes import UnitOfWork
 from app.worker.ownership.leases import Ownership
+from app.worker.refusals import InDoubt, Unavailable
 from app.worker.requests import submission
-from app.worker.views import InDoubt, Unavailable
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
 LISTED = replace(graph(), artifacts=("f.py",))

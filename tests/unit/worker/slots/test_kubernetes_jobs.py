@@ -21,8 +21,8 @@ from app.settings import load_settings
 from app.store.store import Store
 from app.worker.control_plane import ControlPlane
 from app.worker.job.places import JobPlaces
+from app.worker.refusals import InvalidRequest
 from app.worker.slots.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
-from app.worker.views import InvalidRequest
 from tests.kubernetes.replay import NAMESPACE, PODS, ReplayApi, recorded
 from tests.unit.worker.fakes import Rig, graph
 

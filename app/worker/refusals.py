@@ -1,0 +1,70 @@
+"""The refusals of the control plane, by type: the API gives each its status (`app.api.errors`). No HTTP."""
+
+from __future__ import annotations
+
+
+class ControlPlaneError(Exception):
+    """A refusal with sentences for the client. Nothing was changed."""
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__(" ".join(errors))
+        self.errors = list(errors)
+
+
+class UnknownJob(ControlPlaneError):
+    """404"""
+
+
+class UnknownBatch(ControlPlaneError):
+    """404: no Livy batch has that number"""
+
+
+class UnknownRescale(ControlPlaneError):
+    """404"""
+
+
+class UnknownOperation(ControlPlaneError):
+    """404: no stop operation with that trigger id"""
+
+
+class UnknownAttempt(ControlPlaneError):
+    """404: no such attempt, or none that is kept"""
+
+
+class LogGone(ControlPlaneError):
+    """410: the log of an attempt is not there any more"""
+
+
+class BeyondLog(ControlPlaneError):
+    """416: a log does not go so far"""
+
+
+class InvalidRequest(ControlPlaneError):
+    """400"""
+
+
+class StateConflict(ControlPlaneError):
+    """409: the state of the job forbids it"""
+
+
+class StaleVersion(ControlPlaneError):
+    """412: If-Match names a version that is not the current one"""
+
+
+class Unavailable(ControlPlaneError):
+    """503: try again later"""
+
+
+class NotServed(Unavailable):
+    """503: the job exists, and this control plane does not serve it now"""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
+
+
+class InDoubt(Unavailable):
+    """503: nobody knows whether it was carried out, and done twice it would count twice. Not to be tried again"""
+
+
+class Fenced(ControlPlaneError):
+    """410 to a driver: its attempt is over or its secret or epoch is wrong"""
