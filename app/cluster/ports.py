@@ -41,13 +41,15 @@ class Offer:
     """The slots of a cluster: how many each TaskManager has, and how many of all of them others use (``withheld``).
 
     ``unreachable``: what it has cannot be known now. Jobs keep the slots that they have, and none are given out.
-    ``why``: sentences that say why there are no more, one for each reason.
+    ``why``: sentences that say why there are no more, one for each reason. ``outlasts``: a slot that is offered no more
+    is its job's until that gives it back; else it is lost.
     """
 
     task_managers: tuple[tuple[str, int], ...]
     withheld: int = 0
     unreachable: bool = False
     why: tuple[str, ...] = ()
+    outlasts: bool = False
 
 
 class NoExecutorLog(Exception):

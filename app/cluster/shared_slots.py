@@ -20,14 +20,11 @@ class Decision:
     next_review_ms: int | None
 
 
-def pool_of_all(entries: Sequence[Entry], offer: Offer, *, holding_ms: int, outlasts: bool) -> SlotPool:
-    """The slots that ``offer`` has, and which job holds which, for ``entries`` in the order in which the jobs came.
-
-    ``outlasts``: a slot that is offered no more is its job's until it is given back. Else it is lost.
-    """
+def pool_of_all(entries: Sequence[Entry], offer: Offer, *, holding_ms: int) -> SlotPool:
+    """The slots that ``offer`` has, and which job holds which, for ``entries`` in the order in which the jobs came."""
     pool = SlotPool(dict(offer.task_managers), holding_ms=holding_ms)
     pool.take_offer(offer)
-    kept = outlasts or offer.unreachable
+    kept = offer.outlasts or offer.unreachable
     for entry in entries:
         claim, grant = entry.claim, entry.grant
         own = usable(entry)
@@ -53,14 +50,13 @@ def decide(
     *,
     now_ms: int,
     holding_ms: int,
-    outlasts: bool,
     beyond: Iterable[str] = (),
 ) -> Decision:
     """What each job is to hold from now on. ``now_ms``: by the clock of the records. While the cluster is unreachable
     that is what it holds. ``beyond``: slots that may be those of jobs that are not among ``entries``."""
     if offer.unreachable:
         return Decision((), None)
-    pool = pool_of_all(entries, offer, holding_ms=holding_ms, outlasts=outlasts)
+    pool = pool_of_all(entries, offer, holding_ms=holding_ms)
     pool.keep_off(beyond)
     pool.review(now_ms)
     grants = []

@@ -57,7 +57,7 @@ class _Beyond:
 
 
 class Arbitration:
-    """``review_soon``: asks for another cycle. ``outlasts``: as in `app.cluster.shared_slots`."""
+    """``review_soon``: asks for another cycle."""
 
     def __init__(
         self,
@@ -66,10 +66,9 @@ class Arbitration:
         review_soon: Callable[[], None],
         *,
         holding_ms: int,
-        outlasts: bool,
     ) -> None:
         self.table, self._bells, self._review_soon = table, bells, review_soon
-        self._holding_ms, self._outlasts = holding_ms, outlasts
+        self._holding_ms = holding_ms
         self._settled: _Settled | None = None
         self._beyond = _Beyond()
         self._due: asyncio.TimerHandle | None = None
@@ -119,7 +118,6 @@ class Arbitration:
                 offer,
                 now_ms=ledger.now_ms,
                 holding_ms=self._holding_ms,
-                outlasts=self._outlasts,
                 beyond=beyond,
             )
             self._look_again_at(decision.next_review_ms, ledger.now_ms)
@@ -150,7 +148,7 @@ class Arbitration:
     def _kept_for_unread(self, ledger: Ledger, arbiter: SlotArbiter, offer: Offer) -> frozenset[str]:
         if offer.unreachable:
             return frozenset()
-        pool = bind(pool_of_all, ledger.entries, offer, holding_ms=self._holding_ms, outlasts=self._outlasts)
+        pool = bind(pool_of_all, ledger.entries, offer, holding_ms=self._holding_ms)
         return self._beyond.slots(ledger, arbiter.epoch, lambda: pool().free_ids)
 
     def _is_me(self, arbiter: SlotArbiter) -> bool:

@@ -80,7 +80,6 @@ class SharedBroker(SlotBroker):
     ) -> None:
         self._table = table
         self._offer = offer
-        self._is_of_cluster = offer is not None
         self._holding_ms = holding_ms
         self._ledger = Ledger()
         self._overview: SlotPool | None = None
@@ -92,9 +91,7 @@ class SharedBroker(SlotBroker):
         self._found: dict[str, Entry] = {}
         self._wanted = asyncio.Event()
         self._closed = False
-        self._arbitration = Arbitration(
-            table, bells, self.review_soon, holding_ms=holding_ms, outlasts=not self._is_of_cluster
-        )
+        self._arbitration = Arbitration(table, bells, self.review_soon, holding_ms=holding_ms)
 
     async def run(self) -> None:
         """The cycle, until it is cancelled."""
@@ -154,17 +151,12 @@ class SharedBroker(SlotBroker):
         return replace(offered, unreachable=True, why=(why, *offered.why))
 
     def _offer_by(self, ledger: Ledger) -> Offer:
-        return Offer(ledger.task_managers) if self._offer is None else self._offer
+        return Offer(ledger.task_managers, outlasts=True) if self._offer is None else self._offer
 
     @property
     def pool(self) -> SlotPool:
         if self._overview is None:
-            self._overview = pool_of_all(
-                self._ledger.entries,
-                self._offered,
-                holding_ms=self._holding_ms,
-                outlasts=not self._is_of_cluster,
-            )
+            self._overview = pool_of_all(self._ledger.entries, self._offered, holding_ms=self._holding_ms)
         return self._overview
 
     def _note(self, ledger: Ledger) -> None:
@@ -187,7 +179,7 @@ class SharedBroker(SlotBroker):
 
     def take_offer(self, offer: Offer) -> None:
         """The host's slots are those of the servers."""
-        if self._is_of_cluster:
+        if self._offer is not None:
             self._offer, self._overview = offer, None
             self.review_soon()
 

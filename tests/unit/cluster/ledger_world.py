@@ -75,7 +75,8 @@ class World:
         self.owners.append(Owner(job, epoch, holding, talks, acts))
 
     def offer(self) -> Offer:
-        return Offer(tuple((name, n) for name, n in self.managers.items() if name not in self.away))
+        there = tuple((name, n) for name, n in self.managers.items() if name not in self.away)
+        return Offer(there, outlasts=self.outlasts)
 
     # What an owner does
 
@@ -133,7 +134,7 @@ class World:
         offer = self.offer()
         if not self.outlasts:
             offer = replace(offer, unreachable=self.rng.random() < 0.1)
-        decision = decide(arbiter.read, offer, now_ms=0, holding_ms=0, outlasts=self.outlasts)
+        decision = decide(arbiter.read, offer, now_ms=0, holding_ms=0)
         arbiter.read = None
         if self.is_arbiter(arbiter):
             self.grants.update((one.job_id, one) for one in decision.grants)
@@ -204,7 +205,7 @@ class World:
                 owner.sent = owner.holding.claim(Ask(5, 1))
                 self.claims[owner.job], owner.sent = owner.sent, None
             entries = self.entries()
-            decision = decide(entries, self.offer(), now_ms=0, holding_ms=0, outlasts=self.outlasts)
+            decision = decide(entries, self.offer(), now_ms=0, holding_ms=0)
             self.grants.update((one.job_id, one) for one in decision.grants)
 
 

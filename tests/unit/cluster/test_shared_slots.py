@@ -86,12 +86,12 @@ def test_a_new_owner_does_not_take_what_was_given_back_before_it() -> None:
 def test_a_slot_that_is_not_offered_any_more_is_lost_or_its_jobs_until_it_is_given_back() -> None:
     entry = Entry(claim(1, 1, A, B), grant(1, A, B))
     offer = Offer((("host", 1),))
-    (lost,) = decide([entry], offer, now_ms=0, holding_ms=0, outlasts=False).grants
+    (lost,) = decide([entry], offer, now_ms=0, holding_ms=0).grants
     assert (lost.slots, lost.withdrawn, lost.version) == ((A,), {B.id}, 2)
-    assert pool_of_all([entry], offer, holding_ms=0, outlasts=True).total == 2
+    assert pool_of_all([entry], replace(offer, outlasts=True), holding_ms=0).total == 2
     again = Entry(entry.claim, lost)
     back = Offer((("host", 3),))
-    pool = pool_of_all([again], back, holding_ms=0, outlasts=False)
+    pool = pool_of_all([again], back, holding_ms=0)
     assert (pool.total, pool.free) == (2, 1), "its job may be using it still"
 
 
@@ -106,7 +106,7 @@ def test_a_job_that_gets_nothing_is_told_why() -> None:
 
 
 def decide_on(entries: list[Entry], offer: Offer) -> list[SlotGrant]:
-    return list(decide(entries, offer, now_ms=0, holding_ms=0, outlasts=False).grants)
+    return list(decide(entries, offer, now_ms=0, holding_ms=0).grants)
 
 
 def test_while_nothing_can_be_seen_nothing_is_granted_and_nothing_taken() -> None:
@@ -115,7 +115,7 @@ def test_while_nothing_can_be_seen_nothing_is_granted_and_nothing_taken() -> Non
     starts = Entry(SlotClaim("b", 1, 1, frozenset({B.id}), WANTS), SlotGrant("b", 1, 0, (B,)))
     waits = Entry(SlotClaim("c", 1, 0, frozenset(), WANTS))
     for offer in (Offer((("host", 3),), unreachable=True), Offer((), unreachable=True)):
-        found = decide([runs, starts, waits], offer, now_ms=0, holding_ms=0, outlasts=False)
+        found = decide([runs, starts, waits], offer, now_ms=0, holding_ms=0)
         assert (found.grants, found.next_review_ms) == ((), None)
 
 

@@ -254,7 +254,7 @@ async def test_what_a_newer_server_says_of_a_job_leaves_the_slots_of_all_known(o
     assert found.grant == replace(grant(job_id), verdict=None)
     for suspended in (False, True):
         offer = Offer((("host", 1), ("host-2", 2)), unreachable=suspended)
-        decided = decide(ledger.entries, offer, now_ms=10**15, holding_ms=0, outlasts=False)
+        decided = decide(ledger.entries, offer, now_ms=10**15, holding_ms=0)
         told = {one.job_id: one for one in decided.grants}
         kept = told.get(job_id, found.grant)
         assert kept.slots == SLOTS and kept.version == 2 - suspended, "it may use all of its own again"
