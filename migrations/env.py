@@ -10,12 +10,14 @@ from app.store.tables import metadata
 
 
 def run(connection: Connection) -> None:
+    dialect = connection.dialect.name
     context.configure(
         connection=connection,
         target_metadata=metadata,
+        include_object=lambda one, *_: one.info.get("dialect", dialect) == dialect,
         # SQLite cannot alter a constraint: Alembic rebuilds the table. Its DDL is transactional, whatever the
         # default of Alembic says, because `app.store.engine` begins transactions itself.
-        render_as_batch=connection.dialect.name == "sqlite",
+        render_as_batch=dialect == "sqlite",
         transactional_ddl=True,
         compare_type=True,
         compare_server_default=True,

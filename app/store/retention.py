@@ -218,8 +218,8 @@ def forget(connection: Connection, job_id: str) -> bool:
     connection.execute(
         rescales.delete().where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None))
     )
-    # The newest of its events may be the newest of all, from whose number the next one is counted.
-    newest = select(func.max(events.c.id)).where(events.c.job_id == job_id).scalar_subquery()
+    # From the number of the newest event of all the next one is counted.
+    newest = select(func.max(events.c.id)).scalar_subquery()
     connection.execute(events.delete().where(events.c.job_id == job_id, events.c.id < newest))
     insert_of_cluster(connection, PublicEventType.JOB_FORGOTTEN, {FORGOTTEN_JOB: job_id})
     return bool(connection.execute(jobs.delete().where(jobs.c.job_id == job_id)).rowcount)

@@ -5,7 +5,6 @@ Every label has a fixed set of values, whatever clients send: routes are templat
 
 from __future__ import annotations
 
-import collections
 import functools
 import itertools
 from collections.abc import Callable, Collection
@@ -155,9 +154,8 @@ class _JobMeters:
             self._attempts(outcome)
 
     def note(self, events: Collection[PublicEvent]) -> None:
-        for kind, count in collections.Counter(event.type for event in events).items():
-            self._events(kind).inc(count)
         for event in events:
+            self._events(event.type).inc()
             self._note(event)
 
     def _note(self, event: PublicEvent) -> None:
