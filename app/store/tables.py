@@ -372,7 +372,7 @@ events = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("fields", Text, nullable=False),
 )
-# SQLite reads the events of a job by looking at those of all jobs: see ADR 52.
+# On SQLite the events of a job are found among those of all jobs (ADR 52).
 Index("ix_events_of_job", events.c.job_id, events.c.id, info={"dialect": "postgresql"})
 
 # Jobs that were submitted as Livy batches. A number is never given again.
