@@ -46,6 +46,7 @@ _NOT_THERE = 410
 _BEHIND_THE_END = 416
 _LAST_BYTES = 1 << 20
 _LAST_CHARACTERS = 1_000
+_MARK_CHARACTERS = 200
 _NO_ATTEMPT = "The job has had no attempt yet, so there is no log."
 
 
@@ -170,14 +171,15 @@ def _to_the_end(
     """``reached``: where the log of an executor goes on, since all attempts of a driver have the same executors."""
     driver = None if of is None else _driver_of(client, job_id, attempt)
     at, is_complete, told = reached.get(driver, 0), False, ""
-    printed, is_shorter = "", False
+    printed, is_moved, is_checked = "", False, of is not None
     while not is_complete:
+        mark = _mark(printed) if is_checked and not is_moved else ""
+        begin = at - len(mark.encode())
         try:
-            text, headers = _patiently(lambda: _asked(client, job_id, attempt, at, of))  # noqa: B023 - called at once
+            text, headers = _patiently(lambda: _asked(client, job_id, attempt, begin, of))  # noqa: B023 - called at once
         except Refused as error:
             if of is not None and error.status == _BEHIND_THE_END:
-                # All files of a rolled log count, and the oldest was removed: what was printed stands elsewhere now.
-                at, is_shorter = 0, True
+                at, is_moved = 0, True
                 continue
             if of is None or error.status != _NOT_THERE or not _is_running(client, job_id, attempt):
                 raise
@@ -187,13 +189,25 @@ def _to_the_end(
                 warn(told)
             time.sleep(_LOOK_S)
             continue
-        if is_shorter and at == 0 and (size := int(headers["X-Slotwise-Size"])) > _LAST_BYTES:
+        following = int(headers["X-Slotwise-Next"])
+        size = int(headers.get("X-Slotwise-Size", following))
+        if is_moved and at == 0 and size > _LAST_BYTES:
             at = size - _LAST_BYTES
             continue
-        at, is_complete = int(headers["X-Slotwise-Next"]), headers["X-Slotwise-Complete"] == "true"
+        if following < min(at, size):
+            # The line that was printed last goes on growing, and is held back until it has its end.
+            time.sleep(_POLL_S)
+            continue
+        if not text.startswith(mark):
+            # All files of a rolled log count, and the oldest was removed: what was printed stands elsewhere now.
+            at, is_moved = 0, True
+            continue
+        text = text.removeprefix(mark)
+        at, is_complete = following, headers["X-Slotwise-Complete"] == "true"
         reached[driver] = at
-        if is_shorter:
-            text, is_shorter = _behind(printed, text), False
+        if is_moved:
+            is_checked = _is_found(printed, text)
+            text, is_moved = text.rpartition(printed)[2] if is_checked else text, False
         printed = (printed + text)[-_LAST_CHARACTERS:]
         if text:
             yield attempt, text
@@ -201,12 +215,17 @@ def _to_the_end(
             time.sleep(_POLL_S)
 
 
-def _behind(printed: str, text: str) -> str:
-    """What stands in ``text`` behind the end of what was ``printed``."""
+def _mark(printed: str) -> str:
+    """The end of what was ``printed``, as far as it has as many bytes in the log: none that are hidden or replaced."""
+    return re.split(r"[*\ufffd]", printed)[-1][-_MARK_CHARACTERS:]
+
+
+def _is_found(printed: str, text: str) -> bool:
+    """Whether ``text`` has the end of what was ``printed``. Where it has not, places may be uncertain."""
     if len(printed) == _LAST_CHARACTERS and text.count(printed) == 1:
-        return text.rpartition(printed)[2]
+        return True
     warn("Spark has removed old files of this log: lines before the next one may be missing, or come again.")
-    return text
+    return False
 
 
 def _driver_of(client: Client, job_id: str, attempt: int) -> Driver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from app.api.auth import Tokens
+from app.worker.requests import views_of_logs
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.live import listening
 from tests.contract.test_tokens import TOKEN, guarded  # noqa: F401 - a fixture
@@ -213,10 +215,10 @@ async def test_a_client_that_leaves_and_a_server_that_stops_end_the_following(wo
         path = f"/jobs/{job_id}/attempts/1/logs"
         async with http.stream("GET", path, params={"follow": "true"}, timeout=60) as answer:
             assert await anext(answer.aiter_lines()) == "begun"
-            assert logs._followers == 1
+            assert logs._followers._value == views_of_logs._FOLLOWERS_MAX - 1
 
         async def nobody() -> bool:
-            return logs._followers == 0
+            return logs._followers._value == views_of_logs._FOLLOWERS_MAX
 
         await eventually(nobody, "the client that left is let go of")
         async with http.stream("GET", path, params={"follow": "true"}, timeout=60) as answer:
@@ -254,11 +256,11 @@ async def test_a_token_that_is_taken_away_ends_the_following(sqlite_url: str, tm
 async def test_no_more_clients_follow_than_a_server_can_bear(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.worker.requests.views_of_logs._FOLLOWERS_MAX", 0)
+    monkeypatch.setattr(world.control_plane.logs, "_followers", asyncio.Semaphore(0))
     job_id = await world.running()
     write(world.driver(), "begun\n")
     path = f"/jobs/{job_id}/attempts/1/logs"
-    assert "0 clients follow logs" in await refused(world, 503, f"{path}?follow=true")
+    assert "100 clients follow logs" in await refused(world, 503, f"{path}?follow=true")
     assert (await world.http.get(path)).text == "begun\n"
 
 

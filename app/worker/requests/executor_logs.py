@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from app.cluster.ports import (
@@ -16,19 +15,12 @@ from app.cluster.ports import (
     NoApplication,
     NoExecutorLog,
 )
-from app.model.secret_texts import part_without_secrets
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
-from app.worker.refusals import BeyondLog, LogGone, StateConflict, Unavailable
-from app.worker.requests.log_borders import (
-    around_bytes,
-    character,
-    texts,
-    whole_characters,
-    whole_lines,
-)
-from app.worker.requests.views_of_logs import LINE_PATIENCE_S, LogPart, no_such_attempt, secrets_of_job
+from app.worker.refusals import LogGone, StateConflict, Unavailable
+from app.worker.requests.log_parts import LINE_PATIENCE_S, LogPart, Window, around_bytes, part_of
+from app.worker.requests.views_of_logs import attempt_in, secrets_of_job
 from app.worker.retrying import reading
 from app.worker.views import JobView
 
@@ -46,7 +38,7 @@ class ExecutorLogs:
 
     def __init__(self, store: Store, cluster: ExecutorCluster | None) -> None:
         self._store, self._cluster = store, cluster
-        self._readers = 0
+        self._readers = asyncio.Semaphore(_READERS_MAX)
         # How long each log was when it was last read, and since when it has been so long.
         self._lengths: dict[tuple[str, int, str], tuple[int, float]] = {}
 
@@ -55,9 +47,7 @@ class ExecutorLogs:
     ) -> LogPart:
         """At most ``limit`` bytes from ``offset``, whole lines if there are any."""
         rows = await reading(self._store.attempts(job.job_id))
-        row = next((each for each in rows if each.attempt == number), None)
-        if row is None:
-            raise no_such_attempt(job.job_id, number, rows)
+        row = attempt_in(rows, job.job_id, number)
         if self._cluster is None:
             raise StateConflict(
                 "Jobs of this server have no executors: their tasks run in the driver, whose log has what they print."
@@ -66,33 +56,27 @@ class ExecutorLogs:
             raise LogGone(
                 f"Logs of executors can be had of the newest attempt only, which is {newest}, found {number}."
             )
-        if self._readers >= _READERS_MAX:
+        if self._readers.locked():
             raise Unavailable(
                 f"{_READERS_MAX} clients read logs of executors at this server already: try again."
             )
         known = secrets_of_job(job)
         around = around_bytes(known)
         begin = max(0, offset - around)
-        self._readers += 1
+        span = begin, offset - begin + limit + around
         try:
-            async with asyncio.timeout(_WITHIN_S):
-                span = (begin, offset - begin + limit + around)
-                window = await self._window(job.job_id, rows, executor, output, *span)
+            async with self._readers, asyncio.timeout(_WITHIN_S):
+                found = await self._found(job.job_id, rows, executor, output, *span)
         except TimeoutError as error:
             raise Unavailable(
                 f"The cluster did not give the log of executor {executor} within {_WITHIN_S:.0f} s: this server has to "
                 "reach the pages of all workers. Try again."
             ) from error
-        finally:
-            self._readers -= 1
-        if offset > window.length:
-            raise BeyondLog(
-                f"The query parameter from should be at most {window.length}, where the log ends now, found {offset}."
-            )
         is_over = row.state is AttemptState.DEAD
-        grows = not is_over and self._has_grown((job.job_id, executor, output), window.length)
-        part = await asyncio.to_thread(_part_of, window, offset, limit, known, grows=grows)
-        return replace(part, is_complete=is_over and part.next >= window.length)
+        is_growing = not is_over and self._has_grown((job.job_id, executor, output), found.length)
+        content = await asyncio.to_thread(_bytes_of, found)
+        window = Window(content, found.begin, found.length, is_over, is_growing)
+        return await asyncio.to_thread(part_of, window, offset, limit, known)
 
     def _has_grown(self, log: tuple[str, int, str], length: int) -> bool:
         """Whether a log of ``length`` has grown lately, as far as is known here."""
@@ -103,7 +87,7 @@ class ExecutorLogs:
             del self._lengths[next(iter(self._lengths))]
         return now_s - self._lengths[log][1] < LINE_PATIENCE_S
 
-    async def _window(
+    async def _found(
         self, job_id: str, rows: Sequence[Attempt], executor: int, output: str, begin: int, size: int
     ) -> ExecutorLog:
         assert self._cluster is not None
@@ -121,25 +105,10 @@ class ExecutorLogs:
             raise (Unavailable if may_come else LogGone)(str(error)) from error
 
 
-def _part_of(
-    window: ExecutorLog, offset: int, limit: int, known: tuple[str, ...], *, grows: bool = False
-) -> LogPart:
-    """Of ``window``, which has more than the part around it. ``grows``: a last line without an end is still written."""
-    content = _bytes_of(window)
-    at, stop = (min(place - window.begin, len(content)) for place in (offset, offset + limit))
-    if window.begin + stop < window.length and at < stop:
-        stop = whole_lines(content, at, stop) or whole_characters(content, at, stop)
-    elif grows:
-        stop = whole_lines(content, at, stop) or at
-    at = character(content, at)
-    words = part_without_secrets(*texts(content, at, stop), known)
-    return LogPart(words, window.begin + at, window.begin + stop, is_complete=False, size=window.length)
-
-
-def _bytes_of(window: ExecutorLog) -> bytes:
-    """The bytes that ``window`` is the text of, in which the cluster has replaced what is no character by U+FFFD: where
-    the window begins or ends within a character, else wherever that is."""
-    text, size = window.text, window.end - window.begin
+def _bytes_of(found: ExecutorLog) -> bytes:
+    """The bytes that were ``found`` as text, in which the cluster has replaced what is no character by U+FFFD: where
+    the text begins or ends within a character, else wherever that is."""
+    text, size = found.text, found.end - found.begin
     leading = len(text) - len(text.lstrip(_REPLACED))
     for begin in range(min(leading, 3) + 1):
         for end in (len(text), len(text.removesuffix(_REPLACED))):

@@ -1,8 +1,4 @@
-"""The logs of drivers, read in parts and without the secrets of their jobs.
-
-Each part is read with some text before and after it, so that a secret across the border of two parts is found
-completely.
-"""
+"""The logs of drivers, read in parts and without the secrets of their jobs."""
 
 from __future__ import annotations
 
@@ -10,18 +6,18 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from app.cluster.driverlogs import OpenLog, log_file_of, open_log
-from app.model.secret_texts import part_without_secrets, secrets_of
+from app.model.secret_texts import secrets_of
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
-from app.worker.refusals import BeyondLog, LogGone, Unavailable, UnknownAttempt
-from app.worker.requests.log_borders import around_bytes, character, texts, whole_characters, whole_lines
+from app.worker.refusals import LogGone, Unavailable, UnknownAttempt
 from app.worker.requests.log_lines import MOST_BYTES, FoundLines, find_lines
+from app.worker.requests.log_parts import LINE_PATIENCE_S, LogPart, Window, around_bytes, part_of
 from app.worker.retrying import reading
 from app.worker.views import JobView
 
@@ -29,8 +25,6 @@ T = TypeVar("T")
 IsGone = Callable[[], Awaitable[bool]]
 
 _PART_BYTES = 64 << 10
-# A line that goes on growing is shown when it has its end, or has not grown for so long.
-LINE_PATIENCE_S = 2.0
 _POLL_S = 0.25
 _LOOK_EVERY_S = 1.0
 _FOLLOWERS_MAX = 100
@@ -50,18 +44,6 @@ class AttemptView:
     row: Attempt
     log_bytes: int | None
     log_cut_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LogPart:
-    """Of the log of an attempt: ``text`` is what stands from byte ``begin`` up to byte ``next``, without secrets.
-    ``is_complete``: the attempt is over and nothing comes behind it. ``size``: of the whole log."""
-
-    text: str
-    begin: int
-    next: int
-    is_complete: bool
-    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +70,27 @@ class _Stretch:
             bounds = self.bounds_in(opened)
             return find_lines(opened, bounds, first, most, behind=behind, is_over=self.is_over)
 
+    def window(self, offset: int, size: int, around: int) -> Window:
+        """``size`` bytes from ``offset``, and ``around`` them. Also bytes of the attempts before and after it.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        with open_log(self.path) as opened:
+            first, end = self.bounds_in(opened)
+            place = max(self.begin + offset, first)
+            begin = max(opened.first, place - around)
+            content = opened.read(begin, min(place + size, end) + around)
+            is_young = time.time() - opened.written_s < LINE_PATIENCE_S
+        return Window(
+            content,
+            begin - self.begin,
+            end - self.begin,
+            self.is_over,
+            is_growing=is_young and not self.is_over,
+            first=first - self.begin,
+        )
+
     def bounds_in(self, opened: OpenLog) -> tuple[int, int]:
         """The places of the first byte that is there, and behind the last one."""
         end = opened.end if self.end is None else min(self.end, opened.end)
@@ -99,7 +102,7 @@ class DriverLogs:
 
     def __init__(self, store: Store, is_closing: Callable[[], bool]) -> None:
         self._store, self._is_closing = store, is_closing
-        self._followers = self._readers = 0
+        self._followers, self._readers = asyncio.Semaphore(_FOLLOWERS_MAX), asyncio.Semaphore(_READERS_MAX)
         self._turns = asyncio.Semaphore(_ASKING_FOR_LINES_MAX)
         # To look for secrets takes some 0.4 s of CPU a MiB: however many read logs, one thread does it, and it is
         # nobody else's.
@@ -115,10 +118,9 @@ class DriverLogs:
     async def read(self, job: JobView, number: int, offset: int, limit: int, is_gone: IsGone) -> LogPart:
         """At most ``limit`` bytes of the log of an attempt from ``offset``, whole lines if there are any.
         ``is_gone``: whether the client has closed the connection."""
-        if self._readers >= _READERS_MAX:
+        if self._readers.locked():
             raise Unavailable(f"{_READERS_MAX} clients read logs at this server already: try again.")
-        self._readers += 1
-        try:
+        async with self._readers:
             stretch, known = await self._stretch(job.job_id, number), secrets_of_job(job)
             parts = [await self._part(job.job_id, number, stretch, offset, min(limit, _PART_BYTES), known)]
             # With less room than for a part, it would end within a line.
@@ -127,8 +129,6 @@ class DriverLogs:
                 if part.next <= last.next:
                     break
                 parts.append(part)
-        finally:
-            self._readers -= 1
         text = "".join(part.text for part in parts)
         return LogPart(text, parts[0].begin, last.next, last.is_complete, last.size)
 
@@ -177,12 +177,11 @@ class DriverLogs:
         self, job_of: Callable[[], JobView], number: int, offset: int
     ) -> AsyncGenerator[LogPart]:
         """The log of an attempt from ``offset``, part by part as it is written, until the attempt is over."""
-        if self._followers >= _FOLLOWERS_MAX:
+        if self._followers.locked():
             raise Unavailable(
                 f"{_FOLLOWERS_MAX} clients follow logs at this server already: read it without follow, or try again."
             )
-        self._followers += 1
-        try:
+        async with self._followers:
             job = job_of()
             stretch, known = await self._stretch(job.job_id, number), secrets_of_job(job)
             at = offset
@@ -204,25 +203,23 @@ class DriverLogs:
                 if time.monotonic() - moved_s > _QUIET_MAX_S:
                     raise Unavailable(f"Nothing was logged for {_QUIET_MAX_S / 60:.0f} minutes.")
                 await asyncio.sleep(_POLL_S)
-        finally:
-            self._followers -= 1
 
     async def _stretch(self, job_id: str, number: int) -> _Stretch:
         rows = await reading(self._store.attempts(job_id))
-        for row in rows:
-            if row.attempt == number:
-                if (stretch := _stretch(rows, row)) is None:
-                    raise LogGone(
-                        f"It is not known where the log of attempt {number} of job {job_id} begins and ends: an older "
-                        "version of Slotwise ran it, or the file could not be read when the attempt began."
-                    )
-                return stretch
-        raise no_such_attempt(job_id, number, rows)
+        if (stretch := _stretch(rows, attempt_in(rows, job_id, number))) is None:
+            raise LogGone(
+                f"It is not known where the log of attempt {number} of job {job_id} begins and ends: an older version "
+                "of Slotwise ran it, or the file could not be read when the attempt began."
+            )
+        return stretch
 
     async def _part(
         self, job_id: str, number: int, stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
     ) -> LogPart:
-        return await self._of_file(job_id, number, lambda: _read_part(stretch, offset, size, known))
+        around = around_bytes(known)
+        return await self._of_file(
+            job_id, number, lambda: part_of(stretch.window(offset, size, around), offset, size, known)
+        )
 
     async def _of_file(self, job_id: str, number: int, look: Callable[[], T]) -> T:
         """What ``look`` finds in the log of an attempt."""
@@ -236,14 +233,20 @@ class DriverLogs:
             ) from error
 
 
-def no_such_attempt(job_id: str, number: int, rows: Sequence[Attempt]) -> UnknownAttempt:
-    """``rows``: those that are kept."""
+def attempt_in(rows: Sequence[Attempt], job_id: str, number: int) -> Attempt:
+    """Attempt ``number`` among ``rows``, which are those that are kept.
+
+    Raises:
+        UnknownAttempt: it is not among them.
+    """
+    if (row := next((each for each in rows if each.attempt == number), None)) is not None:
+        return row
     if not rows:
-        return UnknownAttempt(f"Job {job_id} has had no attempt yet.")
+        raise UnknownAttempt(f"Job {job_id} has had no attempt yet.")
     oldest, newest = rows[0].attempt, rows[-1].attempt
     if number > newest:
-        return UnknownAttempt(f"Job {job_id} has no attempt {number}: its newest is {newest}.")
-    return UnknownAttempt(
+        raise UnknownAttempt(f"Job {job_id} has no attempt {number}: its newest is {newest}.")
+    raise UnknownAttempt(
         f"Attempt {number} of job {job_id} is not kept any more: the oldest that is kept is {oldest}."
     )
 
@@ -285,48 +288,3 @@ def secrets_of_job(job: JobView) -> tuple[str, ...]:
     """Those of the version in force, and of the one that comes or was before it."""
     spare = job.state.spare
     return (*secrets_of(job.state.graph), *(secrets_of(spare.graph) if spare is not None else ()))
-
-
-def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]) -> LogPart:
-    """
-    Raises:
-        BeyondLog: it does not go so far.
-        OSError: it cannot be read.
-    """
-    around = around_bytes(known)
-    with open_log(stretch.path) as opened:
-        first, end = stretch.bounds_in(opened)
-        if stretch.begin + offset > end:
-            raise BeyondLog(
-                f"The query parameter from should be at most {end - stretch.begin}, where the log ends now, found "
-                f"{offset}."
-            )
-        begin = max(stretch.begin + offset, first)
-        until = min(begin + size, end)
-        lost = begin - stretch.begin - offset
-        note = f"... {lost} bytes were cut off here\n" if lost > 0 else ""
-        place, length = begin - stretch.begin, end - stretch.begin
-        nothing = LogPart(note, place, place, stretch.is_over and begin >= end, length)
-        if begin >= until:
-            # Also if the attempt's whole part was cut off, and others come behind it.
-            return nothing
-        window_begin = max(opened.first, begin - around)
-        window = opened.read(window_begin, until + around)
-        is_young = time.time() - opened.written_s < LINE_PATIENCE_S
-    # Less may be there by now: somebody may have emptied the file.
-    at, stop = (min(place - window_begin, len(window)) for place in (begin, until))
-    if until < end and at < stop:
-        stop = whole_lines(window, at, stop) or whole_characters(window, at, stop)
-    elif is_young and not stretch.is_over:
-        stop = whole_lines(window, at, stop) or at
-    if stop <= at:
-        return nothing
-    at = character(window, at)
-    following = window_begin + stop
-    return LogPart(
-        note + part_without_secrets(*texts(window, at, stop), known),
-        window_begin + at - stretch.begin,
-        following - stretch.begin,
-        is_complete=stretch.is_over and following >= end,
-        size=length,
-    )

@@ -186,54 +186,93 @@ def test_only_a_newline_or_a_carriage_return_ends_a_line(slotwise: Run, fake: An
     assert lines == ["a\u2028b\x0cc\x85d", "", "e", "f"]
 
 
+class Rolled:
+    """Plays the log of executor 3, of which files are removed. ``moments``: from one request to the next, how much of
+    it has been removed, and how much is written."""
+
+    def __init__(self, fake: Any, log: bytes, *moments: tuple[int, int]) -> None:
+        self.asked: list[int] = []
+        left = list(moments)
+
+        def answer(request: Any) -> Any:
+            complete = len(left) == 1
+            removed, written = left[0] if complete else left.pop(0)
+            there, at = log[removed:written], int(request.query["from"])
+            self.asked.append(at)
+            if at > len(there):
+                return 416, {"errors": [f"The log ends at {len(there)}."]}
+            return part(there[at:].decode(), len(there), complete=complete, size=len(there))
+
+        with_attempts(fake, [attempt(1)])
+        fake.routes["GET", path(1)] = answer
+
+
+def following(slotwise: Run) -> Any:
+    return slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
+
+
+LINES = b"one\ntwo\nnil\nnul\nsix\nten\nend\nbig\n"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        # The log is shorter than what was printed; and longer, although more was removed than is new.
+        [(8, 24)] * 4,
+        [(4, 28)] * 4,
+        [(0, 24), (4, 28), (4, 28), (4, 28), (8, 32)],
+    ],
+)
 def test_a_log_of_which_spark_removes_old_files_is_followed_without_loss_or_repetition(
+    slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch, later: list[tuple[int, int]]
+) -> None:
+    monkeypatch.setattr(logs, "_LAST_CHARACTERS", 4)
+    Rolled(fake, LINES, (0, 20), *later, *later[-1:] * 4)
+    outcome = following(slotwise)
+    assert (outcome.status, outcome.out, outcome.err) == (0, LINES[: later[-1][1]].decode(), "")
+
+
+def test_of_a_long_log_only_the_end_is_looked_through(
     slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 20 bytes the first 8 are removed, and 4 more are written."""
     monkeypatch.setattr(logs, "_LAST_CHARACTERS", 4)
     monkeypatch.setattr(logs, "_LAST_BYTES", 8)
+    log = Rolled(fake, LINES, (0, 20), (8, 24), (8, 24), (8, 24), (8, 28), (8, 28))
+    assert following(slotwise).out == LINES[:28].decode()
+    assert log.asked[:4] == [0, 16, 0, 8], "from what was printed last on, then the last 8 bytes"
+
+
+@pytest.mark.parametrize("printed", ["the password is ******\n", "caf\ufffd\n"])
+def test_what_has_other_bytes_in_the_log_is_not_compared(slotwise: Run, fake: Any, printed: str) -> None:
     with_attempts(fake, [attempt(1)])
-    behind = (
-        416,
-        {"errors": ["The query parameter from should be at most 16, where the log ends now, found 20."]},
-    )
-    answers = [
-        part("one\ntwo\nnil\nnul\nsix\n", 20, size=20),
-        behind,
-        part("nil\n", 4, size=16),
-        part("six\nten\n", 16, size=16),
-        part("end\n", 20, size=20, complete=True),
-    ]
-    fake.on("GET", path(1), *answers)
-    outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
-    assert (outcome.status, outcome.out, outcome.err) == (0, "one\ntwo\nnil\nnul\nsix\nten\nend\n", "")
-    assert [request.query["from"] for request in fake.sent("GET", path(1))] == ["0", "20", "0", "8", "16"]
+    fake.on("GET", path(1), part(printed, 40), part("\nend\n", 44, complete=True))
+    assert following(slotwise).out == f"{printed}end\n"
+    assert [request.query["from"] for request in fake.sent("GET", path(1))] == ["0", "39"]
+
+
+def test_a_line_that_was_printed_and_goes_on_growing_is_waited_for(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [attempt(1)])
+    grown = part("one\ntwo and\n", 12, complete=True)
+    fake.on("GET", path(1), part("one\ntwo", 7, size=7), part("one\n", 4, size=9), grown)
+    assert following(slotwise).out == "one\ntwo\n and\n"
 
 
 def test_where_a_log_that_repeats_itself_goes_on_is_not_guessed(
     slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_LAST_CHARACTERS", 5)
-    with_attempts(fake, [attempt(1)])
-    behind = (416, {"errors": ["The log ends before."]})
-    rest = part("beat\nrow 8\nbeat\n", 16, size=16, complete=True)
-    fake.on("GET", path(1), part("row 7\nbeat\n", 11, size=11), behind, rest)
-    outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
-    assert (outcome.status, outcome.out) == (0, "row 7\nbeat\nbeat\nrow 8\nbeat\n")
+    Rolled(fake, b"row 7\nbeat\nbeat\nrow 8\nbeat\nend\n", (0, 11), (11, 27), (11, 27), (11, 31))
+    outcome = following(slotwise)
+    assert (outcome.status, outcome.out) == (0, "row 7\nbeat\nbeat\nrow 8\nbeat\nend\n")
     assert "may be missing, or come again" in outcome.err
 
 
 def test_lines_that_spark_has_removed_before_they_were_read_are_said_to_be_missing(
     slotwise: Run, fake: Any
 ) -> None:
-    with_attempts(fake, [attempt(1)])
-    behind = (
-        416,
-        {"errors": ["The query parameter from should be at most 4, where the log ends now, found 8."]},
-    )
-    fake.on("GET", path(1), part("one\ntwo\n", 8), behind, part("ten\n", 4, size=4, complete=True))
-    outcome = slotwise("logs", "delays", "--executor", "3", "-f", "--attempt", "1")
-    assert (outcome.status, outcome.out) == (0, "one\ntwo\nten\n")
+    Rolled(fake, LINES, (0, 8), (12, 16), (12, 16))
+    outcome = following(slotwise)
+    assert (outcome.status, outcome.out) == (0, "one\ntwo\nnul\n")
     assert (
         outcome.err
         == "Spark has removed old files of this log: lines before the next one may be missing, or come again.\n"

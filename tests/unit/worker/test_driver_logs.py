@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from app.worker.refusals import BeyondLog, LogGone, Unavailable
-from app.worker.requests import views_of_logs
-from app.worker.requests.views_of_logs import LogPart, _read_part, _Stretch
+from app.worker.requests import log_parts, views_of_logs
+from app.worker.requests.log_parts import LogPart, around_bytes, part_of
+from app.worker.requests.views_of_logs import _Stretch
 from app.worker.views import JobView
 from tests.unit.worker.fakes import Rig, rig_on
 from tests.unit.worker.test_control_plane import restarting
@@ -29,7 +31,8 @@ def path(tmp_path: Path) -> Path:
 def read(
     path: Path, offset: int, size: int = 1 << 16, *, begin: int = 0, end: int | None = None, over: bool = True
 ) -> LogPart:
-    return _read_part(_Stretch(path, begin, end, over), offset, size, (SECRET,))
+    window = _Stretch(path, begin, end, over).window(offset, size, around_bytes((SECRET,)))
+    return part_of(window, offset, size, (SECRET,))
 
 
 def grown_old(path: Path) -> None:
@@ -126,7 +129,7 @@ def test_an_attempt_of_which_all_was_cut_off_ends_there(path: Path) -> None:
 
 
 def test_where_nothing_is_new_nobody_looks_for_secrets(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views_of_logs, "part_without_secrets", None)
+    monkeypatch.setattr(log_parts, "part_without_secrets", None)
     path.write_bytes(b"one\ntw")
     assert read(path, 4, over=False) == LogPart("", 4, 4, is_complete=False)
     assert read(path, 6) == LogPart("", 6, 6, is_complete=True)
@@ -205,7 +208,7 @@ async def test_who_follows_a_log_that_never_stands_still_is_sent_away_too(
             monkeypatch.setattr(logs, "_is_closing", lambda: True)
             with pytest.raises(Unavailable, match="stopping"):
                 await anext(parts)
-        assert logs._followers == 0
+        assert logs._followers._value == views_of_logs._FOLLOWERS_MAX
 
 
 async def test_who_follows_a_log_in_which_nothing_comes_is_sent_away_in_the_end(
@@ -234,8 +237,8 @@ async def test_no_more_read_at_once_than_the_server_can_bear_and_none_goes_on_fo
         job = await restarting(rig)
         assert (await rig.plane.logs.read(rig.plane.job(job), 1, 0, 300_000, still_there)).next > 200_000
         assert (await rig.plane.logs.read(rig.plane.job(job), 1, 0, 300_000, is_gone)).next <= 1 << 16
-        monkeypatch.setattr(views_of_logs, "_READERS_MAX", 0)
-        with pytest.raises(Unavailable, match="0 clients read logs"):
+        monkeypatch.setattr(rig.plane.logs, "_readers", asyncio.Semaphore(0))
+        with pytest.raises(Unavailable, match="16 clients read logs"):
             await rig.plane.logs.read(rig.plane.job(job), 1, 0, 300_000, still_there)
 
 

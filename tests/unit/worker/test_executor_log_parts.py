@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.cluster.ports import ExecutorLog
-from app.worker.requests.executor_logs import _part_of
-from app.worker.requests.views_of_logs import LogPart
+from app.worker.requests.executor_logs import _bytes_of
+from app.worker.requests.log_parts import LogPart, Window, part_of
 
 SECRET = "pässwört-über-alles"
 LOG = f"one\nkey {SECRET} end\nzwei ü€𝄞\n{SECRET}\nlast".encode()
@@ -14,15 +14,16 @@ REPLACED = LOG.replace(b"zwei", "\ufffd zwei".encode())
 ODD = b"caf\xe9 one\n" + LOG + b"\n\xff\xfe and \xfc\n"
 
 
-def window(log: bytes, begin: int, size: int) -> ExecutorLog:
-    """As a worker gives it."""
+def window(log: bytes, begin: int, size: int, *, is_growing: bool = False) -> Window:
+    """Of what a worker gives."""
     text = log[begin : begin + size]
-    return ExecutorLog(text.decode(errors="replace"), begin, begin + len(text), len(log))
+    found = ExecutorLog(text.decode(errors="replace"), begin, begin + len(text), len(log))
+    return Window(_bytes_of(found), begin, len(log), is_over=False, is_growing=is_growing)
 
 
 def part(log: bytes, offset: int, limit: int, around: int = 4 * len(SECRET)) -> LogPart:
     begin = max(0, offset - around)
-    return _part_of(window(log, begin, offset - begin + limit + around), offset, limit, (SECRET,))
+    return part_of(window(log, begin, offset - begin + limit + around), offset, limit, (SECRET,))
 
 
 def whole(log: bytes, limit: int) -> str:
@@ -63,8 +64,8 @@ def test_a_line_that_is_still_written_is_held_back() -> None:
     log = LOG + b" postgres://user:s3cr"
     begin = log.index(b"last")
     known = ("s3cretpassword",)
-    held = _part_of(window(log, 0, len(log)), begin, 100, known, grows=True)
+    held = part_of(window(log, 0, len(log), is_growing=True), begin, 100, known)
     assert (held.text, held.next, held.size) == ("", begin, len(log))
-    shown = _part_of(window(log, 0, len(log)), begin - 3, 100, known, grows=True)
+    shown = part_of(window(log, 0, len(log), is_growing=True), begin - 3, 100, known)
     assert shown.text.endswith("\n") and shown.next == begin
-    assert _part_of(window(log, 0, len(log)), begin, 100, known).next == len(log)
+    assert part_of(window(log, 0, len(log)), begin, 100, known).next == len(log)
