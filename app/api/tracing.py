@@ -28,10 +28,9 @@ from opentelemetry.util.types import AttributeValue
 
 from app.model.plan import Rung
 from app.model.protocol import Report
-from app.model.public_event import PublicEvent, PublicEventType
-from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
+from app.model.rescale import RescaleRecord, TerminalState
 from app.scheduler.adaptive.state import JobState
-from app.store.writes import AddEvents, PutRescale, UnitOfWork
+from app.store.writes import PutRescale, UnitOfWork
 from app.worker.job.mailbox import RequestDecision
 from app.worker.tracing import Decide, Tracing
 
@@ -63,13 +62,14 @@ def _harmless(told: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A version of the bounds that was decided and is not durable yet. ``context``: of its request."""
+@dataclass(slots=True)
+class _Cause:
+    """A request that declared ``version`` of the bounds, which may not be durable yet. ``context``: its own."""
 
     version: int
     context: Context
     decided_ns: int
+    is_durable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,11 @@ class _Rescaled:
 
 @dataclass(slots=True)
 class _Job:
-    """``last``: the context of the request that declared the bounds in force. ``causes``: those of open records, by the
-    numbers of these. ``ordered_ms``: when a driver was told of the newest plan, of which ``batch`` was the first.
-    ``without_batch``: the record that this plan has ended, until its first batch is reported."""
+    """``causes``: of records that have not ended, by their uuids. ``ordered_ms``: when a driver was told of the newest
+    plan, of which ``batch`` was the first. ``without_batch``: the record that this plan has ended, until its first
+    batch is reported."""
 
-    decided: list[_Change] = field(default_factory=list)
-    last: Context | None = None
-    causes: dict[int, Context] = field(default_factory=dict)
+    causes: dict[str, _Cause] = field(default_factory=dict)
     plan_version: int = 0
     ordered_ms: int = 0
     batch: _Batch | None = None
@@ -157,19 +155,19 @@ class OpenTelemetry(Tracing):
         elif outcome.event is None:
             self._span("decision", context, began_ns, time.time_ns(), {"slotwise.changed": False})
         else:
-            self._of(job_id).decided.append(_Change(outcome.answer.version, context, began_ns))
+            answer = outcome.answer
+            self._of(job_id).causes[answer.rescale] = _Cause(answer.version, context, began_ns)
 
     @_harmless
     def committed(self, unit: UnitOfWork, seconds: float) -> None:
-        ended = []
-        for write in unit.writes:
-            if isinstance(write, AddEvents):
-                for event in write.events:
-                    self._note(unit.job_id, event)
-            elif isinstance(write, PutRescale) and not write.record.is_open:
-                ended.append(write.record)
-        for record in ended:
-            self._rescaled(unit.job_id, record)
+        for record in [write.record for write in unit.writes if isinstance(write, PutRescale)]:
+            cause = self._of(unit.job_id).causes.get(record.uuid)
+            if cause is not None and not cause.is_durable:
+                cause.is_durable = True
+                attributes: Attributes = {"slotwise.requirements.version": cause.version}
+                self._span("decision", cause.context, cause.decided_ns, time.time_ns(), attributes)
+            if not record.is_open:
+                self._rescaled(unit.job_id, record)
 
     @_harmless
     def ordered(self, job_id: str, plan_version: int) -> None:
@@ -201,30 +199,14 @@ class OpenTelemetry(Tracing):
             self._jobs.popitem(last=False)
         return job
 
-    def _note(self, job_id: str, event: PublicEvent) -> None:
-        if event.type is PublicEventType.REQUIREMENTS:
-            job, number = self._of(job_id), event.fields["version"]
-            # One of the version that is not the last of it could not be written.
-            done = {change.version: change for change in job.decided if change.version <= number}
-            job.decided = [change for change in job.decided if change.version > number]
-            change = done.get(number)
-            job.last = None if change is None else change.context
-            if change is not None:
-                attributes: Attributes = {"slotwise.requirements.version": number}
-                self._span("decision", change.context, change.decided_ns, time.time_ns(), attributes)
-        elif event.type is PublicEventType.RESCALE_BEGUN:
-            job = self._of(job_id)
-            if event.fields["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT and job.last is not None:
-                job.causes[event.fields["number"]] = job.last
-
     def _rescaled(self, job_id: str, record: RescaleRecord) -> None:
         """The spans of a record that has ended."""
         assert record.reason is not None and record.end_ms is not None
         job, end_ms = self._of(job_id), record.end_ms
-        cause = job.causes.pop(record.number, None)
+        cause = job.causes.pop(record.uuid, None)
         span = self._tracer.start_span(
             "rescale",
-            cause or Context(),
+            Context() if cause is None else cause.context,
             attributes=_attributes(job_id, record),
             start_time=record.start_ms * _MS,
         )

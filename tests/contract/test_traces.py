@@ -209,7 +209,7 @@ async def test_a_defect_of_a_trace_changes_nothing(traced: Traced, monkeypatch: 
     def broken(*_args: object, **_options: object) -> None:
         raise AssertionError("a defect")
 
-    for name in ("_span", "_note", "_of"):
+    for name in ("_span", "_rescaled", "_of"):
         monkeypatch.setattr(OpenTelemetry, name, broken)
     world = traced.world
     job_id = await world.running()
