@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from cachetools import LRUCache
 from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.types import Receive, Scope, Send
 
@@ -89,7 +90,7 @@ class EventTexts:
 
     def __init__(self, names: Callable[[str], Names]) -> None:
         self._names = names
-        self._kept: dict[int, bytes] = {}
+        self._kept: LRUCache[int, bytes] = LRUCache(_TEXTS_KEPT)
 
     def __call__(self, given: Given) -> bytes:
         gap = [] if given.gap is None else [_gone(given.gap)]
@@ -102,8 +103,6 @@ class EventTexts:
         text = self._made(event, names)
         if names or event.job_id is None:
             self._kept[event.id] = text
-            if len(self._kept) > _TEXTS_KEPT:
-                del self._kept[next(iter(self._kept))]
         return text
 
     def _made(self, event: StoredEvent, names: Names) -> bytes:

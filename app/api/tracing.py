@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final, ParamSpec
 
 import structlog
+from cachetools import LRUCache
 from opentelemetry.context import Context, get_current
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
@@ -113,7 +113,7 @@ class OpenTelemetry(Tracing):
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("slotwise")
         self._propagator = TraceContextTextMapPropagator()
-        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._jobs: LRUCache[str, _Job] = LRUCache(JOBS_KEPT)
 
     @contextlib.contextmanager
     def request(
@@ -193,10 +193,9 @@ class OpenTelemetry(Tracing):
 
     def _of(self, job_id: str) -> _Job:
         """What is remembered of a job; the one that was looked at longest ago is forgotten."""
-        job = self._jobs.setdefault(job_id, _Job())
-        self._jobs.move_to_end(job_id)
-        if len(self._jobs) > JOBS_KEPT:
-            self._jobs.popitem(last=False)
+        job = self._jobs.get(job_id)
+        if job is None:
+            job = self._jobs[job_id] = _Job()
         return job
 
     def _rescaled(self, job_id: str, record: RescaleRecord) -> None:

@@ -161,7 +161,10 @@ def _refuse_end(job: str, bounds: list[str], outcome: Outcome, why: str) -> None
             f"{' '.join(bounds)} --retry",
         )
     if record is not None and record["terminatedReason"] not in _DONE:
-        why = ": ".join(str(part) for part in (record["terminatedReason"], record.get("message")) if part)
+        reason, message = record["terminatedReason"], record.get("message")
+        if reason == TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED:
+            message = message or "other bounds were declared meanwhile."
+        why = f"{reason}: {message}" if message else reason
         raise CliError(f"The rescale did not succeed: {why}", f"See: slotwise rescales {job}")
 
 

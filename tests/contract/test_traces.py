@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cachetools import LRUCache
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from app.api import tracing
 from app.api.tracing import OpenTelemetry
 from app.model.plan import Rung
 from app.model.protocol import Report
@@ -219,11 +219,12 @@ async def test_a_defect_of_a_trace_changes_nothing(traced: Traced, monkeypatch: 
 
 
 async def test_only_so_many_jobs_are_remembered(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "JOBS_KEPT", 1)
+    kept = traced.world.control_plane.tracing
+    assert isinstance(kept, OpenTelemetry)
+    monkeypatch.setattr(kept, "_jobs", LRUCache(1))
     jobs = [await traced.world.running() for _ in range(2)]
     assert (await traced.world.put(jobs[0], wider(3))).status_code == 200
-    kept = traced.world.control_plane.tracing
-    assert isinstance(kept, OpenTelemetry) and len(kept._jobs) == 1
+    assert len(kept._jobs) == 1
 
 
 def modules_after(code: str) -> Sequence[str]:

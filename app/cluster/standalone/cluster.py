@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 import structlog
+from cachetools import LRUCache
 
 from app.cluster.periodic import Periodic
 from app.cluster.ports import ExecutorLog, ExecutorLogAway, NoApplication, NoExecutorLog, Offer
@@ -263,7 +264,7 @@ class ExecutorLogPages:
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
-        self._found: dict[tuple[str, int], str] = {}
+        self._found: LRUCache[tuple[str, int], str] = LRUCache(_PLACES_MAX)
 
     async def read(
         self, roster: Roster, job_id: str, attempts: range, executor: int, output: str, begin: int, size: int
@@ -289,11 +290,7 @@ class ExecutorLogPages:
             # The next one who asks looks for it again.
             self._found.pop(place, None)
             raise
-        # Those asked for long ago are forgotten.
-        self._found.pop(place, None)
         self._found[place] = webui
-        while len(self._found) > _PLACES_MAX:
-            del self._found[next(iter(self._found))]
         return part
 
     async def _worker_of(self, roster: Roster, job_id: str, application: str, executor: int) -> str:

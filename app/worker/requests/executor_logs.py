@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from cachetools import LRUCache
+
 from app.cluster.ports import (
     ExecutorCluster,
     ExecutorLog,
@@ -40,7 +42,7 @@ class ExecutorLogs:
         self._store, self._cluster = store, cluster
         self._readers = asyncio.Semaphore(_READERS_MAX)
         # How long each log was when it was last read, and since when it has been so long.
-        self._lengths: dict[tuple[str, int, str], tuple[int, float]] = {}
+        self._lengths: LRUCache[tuple[str, int, str], tuple[int, float]] = LRUCache(_LOGS_KEPT)
 
     async def read(
         self, job: JobView, number: int, executor: int, output: str, offset: int, limit: int
@@ -81,10 +83,8 @@ class ExecutorLogs:
     def _has_grown(self, log: tuple[str, int, str], length: int) -> bool:
         """Whether a log of ``length`` has grown lately, as far as is known here."""
         now_s = time.monotonic()
-        known, since_s = self._lengths.pop(log, (-1, now_s))
-        self._lengths[log] = (length, since_s if known == length else now_s)
-        if len(self._lengths) > _LOGS_KEPT:
-            del self._lengths[next(iter(self._lengths))]
+        known, since_s = self._lengths.get(log, (-1, now_s))
+        self._lengths[log] = length, since_s if known == length else now_s
         return now_s - self._lengths[log][1] < LINE_PATIENCE_S
 
     async def _found(

@@ -190,7 +190,8 @@ def test_a_change_that_was_overtaken_ends_with_1(slotwise: Run, fake: Any) -> No
     late = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
     outcome = wait(slotwise, fake, [open_record(3), late, record(1)])
     assert outcome.status == 1
-    assert "The rescale did not succeed: RESOURCE_REQUIREMENTS_UPDATED" in outcome.err
+    told = "The rescale did not succeed: RESOURCE_REQUIREMENTS_UPDATED: other bounds were declared meanwhile."
+    assert told in outcome.err
 
 
 def test_waiting_ends_with_the_job(slotwise: Run, fake: Any) -> None:
