@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from app.model.batch import DeciderRule, SkewStrategy
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
@@ -49,12 +48,8 @@ class InvalidValue(ValueError):
     """A value is not allowed; the message is the end of a sentence that names the option."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of option values: from what a person writes, and back to text that parses to the same value."""
-
-    parse: Callable[[object], object]
-    format: Callable[[Any], str]
+Parser = Callable[[object], object]
+"""From what a person writes to the value of an option; raises InvalidValue."""
 
 
 def _shown(raw: object) -> str:
@@ -86,6 +81,11 @@ def parse_duration_ms(raw: object) -> int:
     return nanoseconds // 1_000_000
 
 
+def duration_or_forever_ms(raw: object) -> int:
+    """A negative one stands for a wait that never ends, and is -1."""
+    return max(-1, parse_duration_ms(raw))
+
+
 def format_duration_ms(value: int) -> str:
     """The shortest text with a unit: '30 s' for 30000."""
     for unit, factor in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
@@ -94,17 +94,17 @@ def format_duration_ms(value: int) -> str:
     return f"{value} ms"
 
 
-def _duration(lowest_ms: int, rule: str) -> Kind:
+def _duration(lowest_ms: int, rule: str) -> Parser:
     def parse(raw: object) -> int:
         value = parse_duration_ms(raw)
         if value < lowest_ms:
             raise InvalidValue(f"{rule}, {_shown(raw)}.")
         return value
 
-    return Kind(parse, format_duration_ms)
+    return parse
 
 
-def _count(lowest: int, highest: int = MAX_COUNT) -> Kind:
+def _count(lowest: int, highest: int = MAX_COUNT) -> Callable[[object], int]:
     def parse(raw: object) -> int:
         text = str(raw).strip()
         if (
@@ -115,25 +115,25 @@ def _count(lowest: int, highest: int = MAX_COUNT) -> Kind:
             raise InvalidValue(f"a whole number between {lowest} and {highest} is expected, {_shown(raw)}.")
         return int(text)
 
-    return Kind(parse, str)
+    return parse
 
 
-def _count_or_none(lowest: int, highest: int) -> Kind:
+def _count_or_none(lowest: int, highest: int) -> Parser:
     count = _count(lowest, highest)
 
     def parse(raw: object) -> int | None:
         if str(raw).strip() == "none":
             return None
         try:
-            return int(str(count.parse(raw)))
+            return count(raw)
         except InvalidValue:
             rule = f"a whole number between {lowest} and {highest}, or none, is expected"
             raise InvalidValue(f"{rule}, {_shown(raw)}.") from None
 
-    return Kind(parse, lambda value: "none" if value is None else str(value))
+    return parse
 
 
-def _number(allowed: Callable[[float], bool], rule: str) -> Kind:
+def _number(allowed: Callable[[float], bool], rule: str) -> Parser:
     def parse(raw: object) -> float:
         text = str(raw).strip()
         if (
@@ -144,10 +144,10 @@ def _number(allowed: Callable[[float], bool], rule: str) -> Kind:
             raise InvalidValue(f"{rule} is expected, {_shown(raw)}.")
         return float(text)
 
-    return Kind(parse, lambda value: f"{value:.9f}".rstrip("0").rstrip("."))
+    return parse
 
 
-def _choice(allowed: dict[str, str]) -> Kind:
+def _choice(allowed: dict[str, str]) -> Parser:
     """``allowed`` maps the accepted spellings, in lower case, to the value."""
 
     def parse(raw: object) -> str:
@@ -157,10 +157,10 @@ def _choice(allowed: dict[str, str]) -> Kind:
             names = ", ".join(dict.fromkeys(allowed.values()))
             raise InvalidValue(f"one of {names} is expected, {_shown(raw)}.") from None
 
-    return Kind(parse, str)
+    return parse
 
 
-def _boolean(raw: object) -> bool:
+def boolean(raw: object) -> bool:
     text = str(raw).strip().lower()
     if text not in ("true", "false"):
         raise InvalidValue(f"true or false is expected, {_shown(raw)}.")
@@ -171,7 +171,7 @@ _CLASS_NAME = re.compile(r"[A-Za-z_$][\w$]{0,99}(?:\.[A-Za-z_$][\w$]{0,99}){0,19
 _MOST_CLASS_NAMES: Final = 100
 
 
-def _class_names(raw: object) -> tuple[str, ...]:
+def class_names(raw: object) -> tuple[str, ...]:
     text = str(raw).strip()
     if isinstance(raw, str) and text == "none":
         return ()
@@ -209,32 +209,20 @@ def parse_size_bytes(raw: object) -> int:
     return int(match[1]) * unit
 
 
-def format_size_bytes(value: int) -> str:
-    """The shortest text with a unit: '16 mb'."""
-    for unit in ("tb", "gb", "mb", "kb"):
-        if value and value % _SIZE_UNITS[unit] == 0:
-            return f"{value // _SIZE_UNITS[unit]} {unit}"
-    return f"{value} bytes"
-
-
 DURATION: Final = _duration(0, "a duration must not be negative")
 POSITIVE_DURATION: Final = _duration(1, "a duration of at least 1 ms is expected")
-DURATION_OR_FOREVER: Final = Kind(lambda raw: max(-1, parse_duration_ms(raw)), format_duration_ms)
 COUNT: Final = _count(0)
 POSITIVE_COUNT: Final = _count(1)
 WEIGHT: Final = _count(1, WEIGHT_MAX)
 PRIORITY: Final = _count(-PRIORITY_MAX, PRIORITY_MAX)
-CLASS_NAMES: Final = Kind(_class_names, lambda names: ", ".join(names) or "none")
 CAP: Final = _count_or_none(1, CAP_MAX)
 FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and 1")
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
-BOOLEAN: Final = Kind(_boolean, lambda value: str(value).lower())
 SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
 MODE: Final = _choice({"none": "none", "reactive": "reactive"})
 DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})
 TRIGGER: Final = _choice({one: one for one in ("processing-time", "available-now")})
 SKEW_STRATEGY: Final = _choice({one.value: one.value for one in SkewStrategy})
-POSITIVE_SIZE: Final = Kind(parse_size_bytes, format_size_bytes)
 _STRATEGIES: Final = ("none", "fixed-delay", "failure-rate", "exponential-delay")
 STRATEGY: Final = _choice(
     {one: one for one in _STRATEGIES}

@@ -29,13 +29,10 @@ from app.model.batch import DeciderRule, Skew, SkewStrategy
 from app.model.jobgraph import JobType
 from app.model.option_values import (
     AUTOSCALER,
-    BOOLEAN,
     CAP,
-    CLASS_NAMES,
     COUNT,
     DECIDER,
     DURATION,
-    DURATION_OR_FOREVER,
     FINAL_EXCEPTIONS,
     FRACTION,
     LOCAL_TIMEOUT,
@@ -44,7 +41,6 @@ from app.model.option_values import (
     MULTIPLIER,
     POSITIVE_COUNT,
     POSITIVE_DURATION,
-    POSITIVE_SIZE,
     PRIORITY,
     RECOVERABLE_EXCEPTIONS,
     SCHEDULER,
@@ -54,7 +50,11 @@ from app.model.option_values import (
     USER_CODE_ATTEMPTS,
     WEIGHT,
     InvalidValue,
-    Kind,
+    Parser,
+    boolean,
+    class_names,
+    duration_or_forever_ms,
+    parse_size_bytes,
 )
 
 BATCH_INTERVAL_MS: Final = 1_000
@@ -72,11 +72,11 @@ _SKEW = "table.optimizer.skewed-join-optimization."
 _CREATION = _SCHEDULER + "retry-execution-graph-creation."
 
 
-def _options(prefix: str) -> Callable[[str, Kind, Any], Any]:
-    """Makes fields: each is set by the option whose name begins with ``prefix``, and has a kind and a default."""
+def _options(prefix: str) -> Callable[[str, Parser, Any], Any]:
+    """Makes fields: each is set by the option whose name begins with ``prefix``, and has a parser and a default."""
 
-    def option(name: str, kind: Kind, default: Any) -> Any:
-        return field(default=default, metadata={"option": prefix + name, "kind": kind})
+    def option(name: str, parse: Parser, default: Any) -> Any:
+        return field(default=default, metadata={"option": prefix + name, "parse": parse})
 
     return option
 
@@ -141,7 +141,7 @@ class JobOptions:
 
     scheduler: str = _option("jobmanager.scheduler", SCHEDULER, "Adaptive")
     mode: str = _option("scheduler-mode", MODE, "none")
-    submission_wait_ms: int = _scheduler("submission.resource-wait-timeout", DURATION_OR_FOREVER, 300_000)
+    submission_wait_ms: int = _scheduler("submission.resource-wait-timeout", duration_or_forever_ms, 300_000)
     submission_stabilization_ms: int = _scheduler(
         "submission.resource-stabilization-timeout", DURATION, 10_000
     )
@@ -149,7 +149,7 @@ class JobOptions:
     executing_stabilization_ms: int = _scheduler("executing.resource-stabilization-timeout", DURATION, 60_000)
     max_checkpoint_failures: int = _scheduler("rescale-trigger.max-checkpoint-failures", POSITIVE_COUNT, 2)
     max_delay_ms: int = _scheduler("rescale-trigger.max-delay", DURATION, 3 * BATCH_INTERVAL_MS)
-    prefer_minimal_taskmanagers: bool = _scheduler("prefer-minimal-taskmanagers", BOOLEAN, True)
+    prefer_minimal_taskmanagers: bool = _scheduler("prefer-minimal-taskmanagers", boolean, True)
     slot_idle_timeout_ms: int = _option("slot.idle.timeout", DURATION, 50_000)
     rescale_history_size: int = _option("web.adaptive-scheduler.rescale-history.size", COUNT, 1_000)
     exception_history_size: int = _option("web.exception-history-size", POSITIVE_COUNT, 16)
@@ -162,30 +162,30 @@ class JobOptions:
     batch_timeout_ms: int = _slotwise("batch.timeout", DURATION, 0)
     batch_interval_ms: int = _slotwise("batch.interval", DURATION, 0)
     batch_trigger: str = _slotwise("batch.trigger", TRIGGER, "processing-time")
-    measure_load: bool = _slotwise("metrics.load", BOOLEAN, True)
+    measure_load: bool = _slotwise("metrics.load", boolean, True)
     apply_timeout_ms: int = _slotwise("rescale.apply-timeout", POSITIVE_DURATION, 60_000)
     slots_weight: int = _slotwise("slots.weight", WEIGHT, 1)
     slots_priority: int = _slotwise("slots.priority", PRIORITY, 0)
     slots_cap: int | None = _slotwise("slots.cap", CAP, None)
-    repartition_enabled: bool = _slotwise("state.repartition.enabled", BOOLEAN, True)
+    repartition_enabled: bool = _slotwise("state.repartition.enabled", boolean, True)
     repartition_max: int = _slotwise("state.repartition.max-partitions", POSITIVE_COUNT, 128)
     repartition_timeout_ms: int = _slotwise("state.repartition.timeout", POSITIVE_DURATION, 1_800_000)
     rollback_watch_ms: int = _slotwise("rollback.watch-period", DURATION, 60_000)
     rollback_min_throughput: float = _slotwise("rollback.min-throughput", FRACTION, 0.5)
     version_trial_ms: int = _slotwise("version.trial-period", DURATION, 600_000)
-    final_exceptions: tuple[str, ...] = _option(FINAL_EXCEPTIONS, CLASS_NAMES, ())
-    recoverable_exceptions: tuple[str, ...] = _option(RECOVERABLE_EXCEPTIONS, CLASS_NAMES, ())
+    final_exceptions: tuple[str, ...] = _option(FINAL_EXCEPTIONS, class_names, ())
+    recoverable_exceptions: tuple[str, ...] = _option(RECOVERABLE_EXCEPTIONS, class_names, ())
     user_code_attempts: int = _option(USER_CODE_ATTEMPTS, COUNT, 3)
     local_timeout_ms: int = _option(LOCAL_TIMEOUT, DURATION, 60_000)
     decider: str = _slotwise("batch.parallelism-decider", DECIDER, DeciderRule.FLIP_187.value)
-    auto_enabled: bool = _auto("enabled", BOOLEAN, True)
+    auto_enabled: bool = _auto("enabled", boolean, True)
     auto_min: int = _auto("min-parallelism", POSITIVE_COUNT, 1)
     auto_max: int = _auto("max-parallelism", POSITIVE_COUNT, 128)
-    volume_bytes: int = _auto("avg-data-volume-per-task", POSITIVE_SIZE, 16 * 1024 * 1024)
+    volume_bytes: int = _auto("avg-data-volume-per-task", parse_size_bytes, 16 * 1024 * 1024)
     auto_source: int = _auto("default-source-parallelism", COUNT, 0)
     skew_strategy: str = _skew("strategy", SKEW_STRATEGY, SkewStrategy.AUTO.value)
     skew_factor: float = _skew("skewed-factor", MULTIPLIER, Skew().factor)
-    skew_threshold_bytes: int = _skew("skewed-threshold", POSITIVE_SIZE, Skew().threshold_bytes)
+    skew_threshold_bytes: int = _skew("skewed-threshold", parse_size_bytes, Skew().threshold_bytes)
     restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
     creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
 
@@ -201,13 +201,13 @@ class JobOptions:
         for name, raw in mapping.items():
             if name.startswith(("spark.", AUTOSCALER)):
                 continue
-            known = _OPTIONS.get(name)
+            known = OPTIONS.get(name)
             if known is None:
                 errors.append(_unknown(name))
                 continue
-            part, attribute, kind = known
+            part, attribute, parse = known
             try:
-                values[part, attribute] = kind.parse(raw)
+                values[part, attribute] = parse(raw)
             except InvalidValue as error:
                 errors.append(f"Option {name}: {error}")
         options = cls._build(values)
@@ -259,24 +259,16 @@ class JobOptions:
         """When a subpartition counts as skewed, and what becomes of it (BATCH)."""
         return Skew(SkewStrategy(self.skew_strategy), self.skew_factor, self.skew_threshold_bytes)
 
-    def as_mapping(self) -> dict[str, str]:
-        """Every option with its value in force, as text; `parse` of it gives an equal value back."""
-        result: dict[str, str] = {}
-        for name, (part, attribute, kind) in _OPTIONS.items():
-            holder: object = self if part == "job" else getattr(self, part)
-            result[name] = kind.format(getattr(holder, attribute))
-        return result
 
-
-def _set_by(part: str, holder: type, prefix: str = "") -> dict[str, tuple[str, str, Kind]]:
+def _set_by(part: str, holder: type, prefix: str = "") -> dict[str, tuple[str, str, Parser]]:
     return {
-        prefix + each.metadata["option"]: (part, each.name, each.metadata["kind"])
+        prefix + each.metadata["option"]: (part, each.name, each.metadata["parse"])
         for each in fields(holder)
         if each.metadata
     }
 
 
-_OPTIONS: Final = {
+OPTIONS: Final = {
     **_set_by("job", JobOptions),
     **_set_by("restart_strategy", RestartStrategyOptions),
     **_set_by("creation_retry", RestartStrategyOptions, _CREATION),
@@ -300,7 +292,7 @@ _GONE: Final[dict[str, str]] = {
 
 _STREAMING_ONLY: Final = frozenset(
     name
-    for name in _OPTIONS
+    for name in OPTIONS
     if name.startswith(
         (
             "slotwise.in-place.",
@@ -323,7 +315,7 @@ _STREAMING_ONLY: Final = frozenset(
 }
 _BATCH_ONLY: Final = frozenset(
     name
-    for name in _OPTIONS
+    for name in OPTIONS
     if name.startswith((_AUTO, _SKEW)) or name == "slotwise.batch.parallelism-decider"
 )
 
@@ -360,7 +352,7 @@ def _unknown(name: str) -> str:
         return f"Option {name} is outdated: use {_RENAMED[name]}."
     if name in _GONE:
         return f"Option {name} does not exist here: {_GONE[name]}."
-    close = difflib.get_close_matches(name, _OPTIONS, n=1)
+    close = difflib.get_close_matches(name, OPTIONS, n=1)
     hint = f" Did you mean {close[0]}?" if close else " Spark settings start with 'spark.'."
     return f"Option {name} is unknown.{hint}"
 

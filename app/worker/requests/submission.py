@@ -202,7 +202,7 @@ class Submission:
         Raises:
             InvalidRequest: it would not be.
         """
-        options, errors = JobOptions.parse({k: v for k, v in graph.config if not k.startswith("spark.")})
+        options, errors = JobOptions.from_config(graph.config)
         errors = [f"config: {error}" for error in errors]
         program = graph.program is not None
         errors += await asyncio.to_thread(refused_artifacts, graph.artifacts, artifacts, program=program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from app.model.options import JobOptions
+from app.model.options import OPTIONS, JobOptions
 from app.settings import Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -39,4 +39,6 @@ def test_every_setting_is_there_with_its_default() -> None:
 
 
 def test_every_option_is_there_with_its_default() -> None:
-    assert rows("Options of a job", None) == JobOptions().as_mapping()
+    shown = rows("Options of a job", None)
+    assert shown.keys() == OPTIONS.keys()
+    assert JobOptions.parse(shown) == (JobOptions(), [])

@@ -25,7 +25,6 @@ RECOVERABLE = "slotwise.failure.recoverable-exceptions"
 def test_names_of_classes_are_a_list(text: str, names: tuple[str, ...]) -> None:
     options, errors = JobOptions.parse({FINAL: text})
     assert errors == [] and options.final_exceptions == names
-    assert JobOptions.parse(options.as_mapping()) == (options, [])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
-"""The options that the scheduler obeys: production Flink's names and defaults, old names refused, all documented."""
+"""The options that the scheduler obeys: production Flink's names and defaults, old names refused."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +12,6 @@ from app.model.options import JobOptions, RestartStrategyOptions
 SCHEDULER = "jobmanager.adaptive-scheduler."
 CREATION = SCHEDULER + "retry-execution-graph-creation."
 EXPONENTIAL = "restart-strategy.exponential-delay."
-DOCS = Path(__file__).parents[3] / "docs"
 
 
 def parsed(mapping: dict[str, object]) -> JobOptions:
@@ -101,12 +97,3 @@ def test_what_is_no_duration(text: object) -> None:
 @given(st.integers(0, 10**12))
 def test_a_duration_that_is_written_reads_back(milliseconds: int) -> None:
     assert parse_duration_ms(format_duration_ms(milliseconds)) == milliseconds
-
-
-def test_every_option_is_documented_with_its_default() -> None:
-    rows = dict(re.findall(r"^\| `([a-z.-]+)` \| `([^`]*)` ", (DOCS / "configuration.md").read_text(), re.M))
-    mapping = JobOptions().as_mapping()
-    assert set(mapping) <= set(rows)
-    for name, default in mapping.items():
-        same, _ = JobOptions.parse({name: rows[name]})
-        assert same.as_mapping()[name] == default, f"docs/configuration.md says {rows[name]} for {name}"

@@ -42,7 +42,6 @@ def test_the_timing_is_that_of_production_flink(name: str) -> None:
     assert errors == [] and options.is_reactive
     assert (options.submission_wait_ms, options.submission_stabilization_ms) == (FOREVER_MS, 0)
     assert (options.executing_cooldown_ms, options.executing_stabilization_ms) == (30_000, 60_000)
-    assert JobOptions.parse(options.as_mapping()) == (options, [])
 
 
 def test_timing_that_is_given_counts() -> None:

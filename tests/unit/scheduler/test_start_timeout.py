@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.model.options import OPTIONS
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.evolve import evolve
@@ -35,8 +36,7 @@ def test_what_the_cluster_takes_to_bring_executors_is_not_the_drivers(cluster_ms
 
 
 def test_it_is_no_option_of_a_job() -> None:
-    mapping = Job().state.options.as_mapping()
-    assert OPTION in mapping and not any("cluster" in name for name in mapping)
+    assert OPTION in OPTIONS and not any("cluster" in name for name in OPTIONS)
 
 
 def test_a_wait_for_more_slots_that_is_over_starts_the_job_with_those_that_suffice() -> None:

@@ -209,7 +209,7 @@ async def test_a_driver_has_as_much_longer_to_start_as_pods_have_to_find_a_node(
         state = rig.plane.job(job_id).state
         (timer,) = [one for one in state.timers if one.name == "start-timeout"]
         assert timer.at_ms - state.phase_since_ms == 120_000 + 30_000
-        assert state.options.as_mapping()["slotwise.driver.start-timeout"] == "2 min"
+        assert state.options.start_timeout_ms == 120_000
     # It is the cluster's of today, also for a job of before.
     async with on_kubernetes(sqlite_url, tmp_path, patience_s=300.0) as again:
         assert again.plane.job(job_id).state.options.cluster_start_ms == 270_000
