@@ -131,7 +131,7 @@ class Attempts:
     def start(self, effect: StartAttempt) -> None:
         """Perform StartAttempt; also again, after a crash between its commit and its end."""
         attempt = effect.attempt
-        if (self._live is not None and self._live.attempt == attempt) or self._starting_attempt == attempt:
+        if self._is_live(attempt) or self._starting_attempt == attempt:
             return
         if attempt <= self._last_ended:
             self._job.deliver(lambda state: drivers.ended_early(state, attempt))
@@ -149,7 +149,7 @@ class Attempts:
             return
         if self._starting is not None and self._starting_attempt == attempt:
             self._killing = self._spawn(self._abandon_start(attempt, self._starting))
-        elif self._live is None or self._live.attempt != attempt:
+        elif not self._is_live(attempt):
             self._job.deliver(events.AttemptStopped(attempt))
         elif effect.mode is StopMode.KILL:
             self._killing = self._spawn(self._kill(attempt))
@@ -271,7 +271,7 @@ class Attempts:
             ended = drivers.how_ended(self._job.state, event, reported)
             rows = (self._writer.attempt_ended(self._recorded, ended),)
             self._recorded = None
-        if self._live is not None and self._live.attempt == attempt:
+        if self._is_live(attempt):
             self._live = None
             if self._watching is not None:
                 self._watching.cancel()

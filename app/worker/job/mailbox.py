@@ -21,8 +21,6 @@ from app.store.writes import Write
 from app.worker.refusals import StateConflict
 from app.worker.views import RequirementsResult, Update
 
-Answers = list[tuple["Request", Any]]
-
 
 @value
 class RequestDecision:
