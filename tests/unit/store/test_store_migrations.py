@@ -7,6 +7,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.store.__main__ import main as run_alembic
 from app.store.engine import create, parse_url
+from app.store.events import insert_events, load_events
 from tests.unit.store.test_store_schema import ROWS
 
 
@@ -106,5 +107,29 @@ def test_records_of_a_policy_are_allowed_and_become_those_of_bounds_on_the_way_d
             (3, "UPDATE_REQUIREMENT"),
         ]
         assert [refused(statement) for statement in guarded] == [True] * len(guarded)
+    finally:
+        engine.dispose()
+
+
+def test_events_have_the_same_numbers_with_and_without_an_index_by_job(new_database_url: str) -> None:
+    engine = create(parse_url(new_database_url), write=True, pool_size=1)
+
+    def of_job() -> list[int]:
+        with engine.connect() as connection:
+            return [one.id for one in load_events(connection, 1, 10, job_id="j").events]
+
+    try:
+        run_alembic([new_database_url, "upgrade", "0009"])
+        with engine.begin() as connection:
+            for job_id in ("j", "k"):
+                connection.exec_driver_sql(ROWS["jobs"].replace("'j'", f"'{job_id}'"))
+            insert_events(connection, [(job_id, "status", 1, "{}") for job_id in "jkjjk"])
+        assert of_job() == [3, 4]
+        run_alembic([new_database_url, "upgrade", "head"])
+        with engine.begin() as connection:
+            insert_events(connection, [("j", "status", 1, "{}")])
+        assert of_job() == [3, 4, 6]
+        run_alembic([new_database_url, "downgrade", "0009"])
+        assert of_job() == [3, 4, 6]
     finally:
         engine.dispose()
