@@ -106,23 +106,13 @@ def cancel_rescale(
 
 
 def uuid_of_waiting(client: Client, job_id: str) -> str:
-    """The newest rescale that may be canceled. The record of bounds that wait for their deadline may have ended, and
-    that of a failover may be open meanwhile."""
-    newest = history(client, job_id, limit=20)
+    """The newest rescale that can be canceled; the newest of all if none can, for the server to say why."""
+    if numbers := client.get(f"/jobs/{job_id}/explanation")["cancelableRescales"]:
+        return find_record(client, job_id, str(max(numbers)))
+    newest = history(client, job_id, limit=1)
     if not newest:
         raise CliError("The job has no rescales.")
-    # What was only told while a rescale waits has a record of its own, which has ended.
-    shown = next((one for one in newest if one["terminalState"] is None), newest[0])
-    last = max((one["rescale"] or 0 for one in pending(client, job_id)), default=0)
-    is_asked = shown["terminalState"] is None and shown["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT
-    if last == 0 or (is_asked and shown["rung"] is None and shown["number"] > last):
-        return str(shown["rescaleUuid"])
-    return find_record(client, job_id, str(last))
-
-
-def pending(client: Client, job_id: str) -> list[dict[str, Any]]:
-    """The changes of bounds that wait for their deadline."""
-    return list(client.get(f"/jobs/{job_id}/explanation")["pending"])
+    return str(newest[0]["rescaleUuid"])
 
 
 def show_history(records: list[dict[str, Any]]) -> None:

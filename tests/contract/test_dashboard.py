@@ -163,7 +163,7 @@ async def test_bounds_that_wait_can_be_canceled_although_their_record_has_ended(
     await page.goto(f"{url}/#/jobs/{job_id}")
     await expect(page.locator("table.rescales tbody tr")).to_have_count(1)
     await expect(page.get_by_role("button", name="Cancel the rescale")).to_have_count(0)
-    told["pending"] = [{"version": 2, "rescale": 1}]
+    told["cancelableRescales"] = [1]
     await page.route("**/explanation", lambda route: route.fulfill(json=told))
     await page.reload()
     await expect(page.get_by_role("button", name="Cancel the rescale")).to_have_count(1)

@@ -235,6 +235,7 @@ class Explanation(Camel):
     rollback: RollbackExplained | None
     on_trial_until_ms: int | None = Field(description="The end of the trial of the last rescale.")
     pending: list[PendingExplained] = Field(description="Bounds that wait for their deadline.")
+    cancelable_rescales: list[int] = Field(description="The numbers of the rescales that can be canceled.")
     sentences: list[str]
     violations: list[str] = Field(
         description="Bounds that the parallelism in force violates, with the reason."

@@ -50,8 +50,8 @@ export function JobPage({ id, theme }) {
     </div>
     <${Timeline} job=${job.value} records=${records.all} events=${events} load=${load.value} vertices=${vertices}
       selected=${shown} onSelect=${setSelected} rangeMs=${range} onRange=${setRange} theme=${theme} now=${now} />
-    <${Below} job=${job.value} records=${records.all} pending=${explained.value?.pending ?? []} events=${events}
-      now=${now} />
+    <${Below} job=${job.value} records=${records.all} cancelable=${explained.value?.cancelableRescales ?? []}
+      events=${events} now=${now} />
   </main>`;
 }
 
@@ -215,7 +215,7 @@ function Why({ explained }) {
 
 const TABS = ["Rescales", "Events", "Log"];
 
-function Below({ job, records, pending, events, now }) {
+function Below({ job, records, cancelable, events, now }) {
   const [tab, setTab] = useState(TABS[0]);
   const move = (event) => {
     const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -230,7 +230,7 @@ function Below({ job, records, pending, events, now }) {
         tabindex=${tab === name ? 0 : -1} onClick=${() => setTab(name)}>${name}</button>`)}
     </div>
     <div role="tabpanel" aria-label=${tab}>
-      ${tab === "Rescales" && html`<${Rescales} job=${job} records=${records} pending=${pending} now=${now} />`}
+      ${tab === "Rescales" && html`<${Rescales} job=${job} records=${records} cancelable=${cancelable} now=${now} />`}
       ${tab === "Events" && html`<${Events} events=${events} now=${now} />`}
       ${tab === "Log" && html`<${Log} jobId=${job.jid} attemptNumber=${job.attempt} />`}
     </div>
@@ -241,12 +241,8 @@ const COLUMNS = ["#", "When", "Cause", "Parallelism", "Rung", "Took", "Gap", "Ou
 
 const CANCEL = "The former bounds come back. A rescale that has begun cannot be canceled.";
 
-function Rescales({ job, records, pending, now }) {
+function Rescales({ job, records, cancelable, now }) {
   const [canceled, setCanceled] = useState(null);
-  // The record of bounds that wait for their deadline may have ended.
-  const canCancel = (one) =>
-    pending.some(({ rescale }) => rescale === one.number) ||
-    (!one.terminalState && !one.rung && one.triggerCause === "UPDATE_REQUIREMENT");
   if (records.length === 0) return html`<p class="muted">There was no rescale yet.</p>`;
   return html`<table class="rescales">
     <thead><tr>${COLUMNS.map((name) => html`<th>${name}</th>`)}</tr></thead>
@@ -256,7 +252,7 @@ function Rescales({ job, records, pending, now }) {
       <td>${change(one)}</td><td>${one.rung ?? ""}</td><td>${took(one, now)}</td>
       <td>${one.outputGapInMillis === null ? "" : duration(one.outputGapInMillis)}</td>
       <td><span class="status ${kindOf(one.terminalState ?? "OPEN")}">${outcome(one)}</span>
-        ${canCancel(one) && !hasEnded(job.state) && html` <button class="danger small"
+        ${cancelable.includes(one.number) && html` <button class="danger small"
           onClick=${() => setCanceled(one)}>Cancel the rescale</button>`}
         ${one.message && html`<small>${one.message}</small>`}</td>
     </tr>`)}</tbody>
