@@ -205,7 +205,7 @@ def remarks(record: dict[str, Any]) -> str:
     reason = record.get("terminatedReason")
     ended = "" if reason in (None, "SUCCEEDED") else str(reason)
     message = str(record.get("message") or "").partition("\n")[0]
-    return "; ".join(part for part in (asked, ended, message) if part)
+    return "; ".join(part for part in (asked.removesuffix("."), ended, message) if part)
 
 
 TEXTS: Columns = {"parallelism": lambda record: record.get("parallelismInWords"), "remarks": remarks}

@@ -44,6 +44,7 @@ def open_record(number: int = 1) -> dict[str, Any]:
 
 def test_remarks_say_who_what_for_and_what_happened() -> None:
     assert remarks(record(reason="evening peak")) == "ops: evening peak"
+    assert remarks(record(reason="Too much.", message="Three wait.")) == "ops: Too much; Three wait."
     ignored = record(
         requestedBy=None,
         terminalState="IGNORED",
