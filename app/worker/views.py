@@ -13,7 +13,8 @@ from app.model.status import JobStatus
 from app.model.value import value
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
-from app.worker.job.load import ExecutorsLoad, ExecutorsSeen, Load
+from app.worker.job.executors_seen import ExecutorsSeen
+from app.worker.job.load import ExecutorsLoad, Load
 
 
 @value

@@ -25,7 +25,8 @@ from app.worker.job.attempts import Attempts
 from app.worker.job.batch_samples import BatchSamples
 from app.worker.job.bell import Bell
 from app.worker.job.drivers import event_of, with_time_for_executors
-from app.worker.job.load import ExecutorsSeen, Load, noted, total_backlog
+from app.worker.job.executors_seen import ExecutorsSeen, noted
+from app.worker.job.load import Load, total_backlog
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
 from app.worker.job.pace import PaceMeter

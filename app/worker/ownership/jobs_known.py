@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from app.worker.job.job import Job
 from app.worker.ownership.unreadable import JobUnreadable, UnreadableJobs
-from app.worker.refusals import Unavailable, UnknownJob
+from app.worker.refusals import NotServed, UnknownJob
 from app.worker.views import JobView
 
 
@@ -49,7 +49,7 @@ class JobsKnown:
         if (unreadable := self.unreadable.get(job_id)) is not None:
             raise JobUnreadable(unreadable.sentence)
         if job_id in self.elsewhere:
-            raise Unavailable(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
+            raise NotServed(job_id)
         raise UnknownJob(f"Job {job_id} was not found.")
 
     def views(self) -> list[JobView]:

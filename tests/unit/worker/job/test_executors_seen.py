@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.model.protocol import Report
-from app.worker.job.load import ExecutorsSeen, noted
+from app.worker.job.executors_seen import ExecutorsSeen, noted
 
 JOB = "0123456789abcdef0123456789abcdef"
 
