@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from app.cli.errors import CliError, NoServer, Refused, UsageError
+from app.cli.errors import CliError, NoServer, Refused, UsageError, is_away
 from app.cli.output import warn
 from app.cli.strangers import ADVICE, is_stranger, no_http, no_tls, stranger
 from app.model.status import TERMINAL_STATUSES
@@ -64,7 +64,7 @@ class Client:
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
         self.away_patience_s = 0.0
-        """For how long a GET is repeated while no server answers."""
+        """For how long a GET is repeated while there is no server that can answer it."""
         self._stream: Any = None
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
@@ -88,8 +88,6 @@ class Client:
     def get_text(self, path: str, params: Mapping[str, str | int]) -> tuple[str, httpx.Headers]:
         """An answer that is plain text, and its headers; raises like `request`."""
         response = self._answered("GET", path, params=dict(params))
-        if response.status_code >= 400:
-            _decoded(response)
         return response.text, response.headers
 
     def request(
@@ -108,7 +106,7 @@ class Client:
         long a 503 is asked again, if not as usual.
 
         A 503 is asked again for a while (a job's owner may be changing), a refused connection only as
-        ``away_patience_s`` says. A POST is not
+        `away_patience_s` says. A POST is not
         whose answer does not ask for it with Retry-After: it may have been carried out.
 
         Raises:
@@ -131,7 +129,25 @@ class Client:
         )
         return _decoded(response), response.headers
 
-    def _answered(
+    def _answered(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """An answer below 400."""
+        began_s, is_told = time.monotonic(), False
+        while True:
+            try:
+                response = self._asked(method, path, **request)
+                if response.status_code >= 400:
+                    _decoded(response)
+                return response
+            except CliError as error:
+                is_over = time.monotonic() >= began_s + self.away_patience_s
+                if method != "GET" or is_over or not is_away(error):
+                    raise
+                if not is_told:
+                    warn(f"Waiting on: {error}")
+                is_told = True
+                time.sleep(_AWAY_PAUSE_S)
+
+    def _asked(
         self,
         method: str,
         path: str,
@@ -140,20 +156,10 @@ class Client:
         patience_s: float | None = None,
         **request: Any,
     ) -> httpx.Response:
-        began_s, told = time.monotonic(), False
-        deadline = began_s + (UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s)
+        deadline = time.monotonic() + (UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s)
         answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
         while True:
-            try:
-                response = self._send(method, path, answer_s=answer_s, **request)
-            except NoServer as error:
-                if method != "GET" or time.monotonic() >= began_s + self.away_patience_s:
-                    raise
-                if not told:
-                    warn(f"Waiting on: {error}")
-                told = True
-                time.sleep(_AWAY_PAUSE_S)
-                continue
+            response = self._send(method, path, answer_s=answer_s, **request)
             again = response.status_code == 503 and (method != "POST" or "Retry-After" in response.headers)
             if not again or time.monotonic() >= deadline:
                 if is_stranger(response):

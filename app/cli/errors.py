@@ -50,3 +50,8 @@ class TimeIsOver(CliError):
 
 class NoServer(CliError):
     """Nothing answers at the server's address."""
+
+
+def is_away(error: CliError) -> bool:
+    """Whether there is, for now, no server that could tell."""
+    return isinstance(error, NoServer) or (isinstance(error, Refused) and error.status == 503)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.cli.client import Client, Json
-from app.cli.errors import CliError, NoServer, Refused
+from app.cli.errors import CliError, is_away
 from app.cli.options import Call
 from app.cli.output import format_time, print_json, say, until_interrupted, warn
 
@@ -133,11 +133,6 @@ def parsed(lines: Iterable[str]) -> Iterator[tuple[str | None, Json]]:
             if last is not None or data is not None:
                 yield last, data
             last, data = None, None
-
-
-def is_away(error: CliError) -> bool:
-    """Whether there is, for now, no server that could tell."""
-    return isinstance(error, NoServer) or (isinstance(error, Refused) and error.status == 503)
 
 
 class JobChanges:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import httpx
 import typer
 
 from app.cli.client import Client
 from app.cli.errors import CliError, Refused
-from app.cli.events import is_away
 from app.cli.options import Call, JobArgument
 from app.cli.output import (
     Columns,
@@ -30,7 +30,6 @@ from app.cli.output import (
 )
 from app.model.status import TERMINAL_STATUSES
 
-T = TypeVar("T")
 Executor = dict[str, Any] | None
 """The executor whose output is asked for, and which output; None for the driver."""
 Part = tuple[int, str]
@@ -142,7 +141,9 @@ def _asked(client: Client, job_id: str, attempt: int, at: int, of: Executor) -> 
 
 
 def _followed(client: Client, job_id: str, attempt: int | None, of: Executor) -> Iterator[Part]:
-    """One attempt to its end, or the newest and all that come until the job ends."""
+    """One attempt to its end, or the newest and all that come until the job ends. The job may well go on without a
+    server."""
+    client.away_patience_s = math.inf
     if attempt is not None:
         yield from _to_the_end(client, job_id, attempt, of, {})
         return
@@ -150,8 +151,8 @@ def _followed(client: Client, job_id: str, attempt: int | None, of: Executor) ->
     reached: dict[Driver, int] = {}
     while True:
         # In this order: the last attempt of a job that has ended is among those that are read then.
-        status = _patiently(lambda: client.get(f"/jobs/{job_id}/status"))["status"]
-        numbers = sorted(int(each["attempt"]) for each in _patiently(lambda: _attempts(client, job_id)))
+        status = client.get(f"/jobs/{job_id}/status")["status"]
+        numbers = sorted(int(each["attempt"]) for each in _attempts(client, job_id))
         newer = [number for number in numbers if number > last] if last else numbers[-1:]
         for last in newer:
             try:
@@ -176,7 +177,7 @@ def _to_the_end(
         mark = _mark(printed) if is_checked and not is_moved else ""
         begin = at - len(mark.encode())
         try:
-            text, headers = _patiently(lambda: _asked(client, job_id, attempt, begin, of))  # noqa: B023 - called at once
+            text, headers = _asked(client, job_id, attempt, begin, of)
         except Refused as error:
             if of is not None and error.status == _BEHIND_THE_END:
                 at, is_moved = 0, True
@@ -229,26 +230,11 @@ def _is_found(printed: str, text: str) -> bool:
 
 
 def _driver_of(client: Client, job_id: str, attempt: int) -> Driver:
-    found = _patiently(lambda: _attempts(client, job_id))
+    found = _attempts(client, job_id)
     return next(((one["host"], one["driverPid"]) for one in found if one["attempt"] == attempt), None)
 
 
 def _is_running(client: Client, job_id: str, attempt: int) -> bool:
     """Whether it is the newest attempt and has not ended."""
-    newest = max(_patiently(lambda: _attempts(client, job_id)), key=lambda one: int(one["attempt"]))
+    newest = max(_attempts(client, job_id), key=lambda one: int(one["attempt"]))
     return bool(newest["attempt"] == attempt and newest["endTimestampInMillis"] is None)
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    """The answer. A server that is away is waited for: the job may well go on without it."""
-    told = False
-    while True:
-        try:
-            return ask()
-        except CliError as error:
-            if not is_away(error):
-                raise
-            if not told:
-                warn(str(error))
-            told = True
-            time.sleep(_POLL_S)

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from app.cli import rescales
 from app.cli.client import Client, Json
-from app.cli.errors import CliError
-from app.cli.events import JobChanges, is_away
+from app.cli.errors import CliError, is_away
+from app.cli.events import JobChanges
 from app.cli.jobs import deployed_parallelism, explanation_lines, last_failure_line, state_of
 from app.cli.options import Call, JobArgument
 from app.cli.output import (
