@@ -25,8 +25,6 @@ DEFAULT_SERVER = "http://127.0.0.1:8081"
 ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 UNAVAILABLE_PATIENCE_S = 10.0
-RESTART_PATIENCE_S = 60.0
-"""A server that is started anew may be away for so long."""
 _AWAY_PAUSE_S = 0.5
 MAX_TRIES = 5
 

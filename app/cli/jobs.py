@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import RESTART_PATIENCE_S, Client
+from app.cli.client import Client
 from app.cli.errors import CliError, NoServer
 from app.cli.events import JobChanges
 from app.cli.options import Call, JobArgument, WaitOption
@@ -30,6 +30,8 @@ from app.cli.output import (
 from app.model.status import TERMINAL_STATUSES
 
 HEADLINE_MAX_CHARS = 300
+RESTART_PATIENCE_S = 60.0
+"""A server that is started anew may be away for so long."""
 
 
 def jobs(call: Call) -> None:
