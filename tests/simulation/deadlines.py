@@ -18,6 +18,7 @@ from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
 from app.worker.requests.requirements import RescaleCancellation
 from app.worker.views import GivenDeadline
+from tests.simulation import versions
 from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots, parallelism
 
 if TYPE_CHECKING:
@@ -99,6 +100,11 @@ class Deadlines:
         """``wanted`` follows the newest requirements. ``comes_back``: because of a deadline, or somebody canceled."""
         ledger, version, before = self.ledger(job_id), wanted.version, truth.stored[wanted.version - 1]
         numbers, were = dict(wanted.state_partitions), dict(before.state_partitions)
+        if (wanted.reason or "").startswith(versions.REASON):
+            # Another version of the job takes the state as it is. That is nobody's wish, and nothing to go back to.
+            were = numbers
+            for since in ledger.waiting.values():
+                ledger.partitions[since] = dict.fromkeys(ledger.partitions[since])
         changed = [
             vertex
             for vertex, bounds in wanted
@@ -206,7 +212,11 @@ class Deadlines:
         if held is None or state.usable_slots < least_slots(state.graph, held):
             # By the former bounds it could not run.
             return
+        short = {one.version for one in _short_of_slots(state, state.usable_slots)}
         for vertex, version in ledger.waiting.items():
+            if version not in short:
+                # It is brought as far as the partitions allow, and then they are redistributed.
+                continue
             limit = max(held[vertex].upper, ledger.former[version][vertex].upper)
             self._oracles.check(
                 dict(plan.parallelism)[vertex] <= limit,
@@ -229,10 +239,7 @@ class Deadlines:
 
     def allowed(self, state: JobState, slots: int, usable: int) -> dict[str, int] | None:
         """The parallelism that so many slots allow, of which so many may be used."""
-        left = list(_waiting(state))
-        for one in _waiting(state):
-            if _all_have(state, fewer := [other for other in left if other is not one], usable):
-                left = fewer
+        left = _short_of_slots(state, usable)
         least, former = least_slots(*_asked(state, [])), least_slots(state.graph, bounds_while(state, left))
         if least <= usable < former:
             left = []
@@ -260,6 +267,15 @@ def _waiting(state: JobState) -> Sequence[Pending]:
     if state.taken_back is not None:
         return ()
     return [one for one in state.pending if one.deadline is not None]
+
+
+def _short_of_slots(state: JobState, usable: int) -> list[Pending]:
+    """The changes that wait on if so many slots may be used."""
+    left = list(_waiting(state))
+    for one in _waiting(state):
+        if _all_have(state, fewer := [other for other in left if other is not one], usable):
+            left = fewer
+    return left
 
 
 def _with(requirements: Requirements, bounds: Holds) -> Requirements:

@@ -14,7 +14,7 @@ from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive import pending, timeline
+from app.scheduler.adaptive import hold, pending, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
@@ -82,6 +82,7 @@ def adopt(draft: Draft) -> bool:
     )
     wanted = tuple((vertex.id, _within(chosen(vertex), vertex.max_parallelism)) for vertex in graph.vertices)
     ended = pending.carry_over(draft, graph, wanted)
+    not_redistributed = _not_redistributed(state, graph)
     number = state.requirements.version + 1
     requirements = Requirements(
         derive_id(state.job_id, "requirements", number),
@@ -120,6 +121,8 @@ def adopt(draft: Draft) -> bool:
     for one, sentence in ended:
         message = f"Version {coming.number} of the job comes into force. {sentence}"
         timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+    for sentence in not_redistributed:
+        timeline.note(draft, sentence)
     return True
 
 
@@ -260,6 +263,17 @@ def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     stateful = {vertex.id for vertex in graph.vertices if vertex.stateful}
     numbers = tuple((vertex, number) for vertex, number in numbers_of(before) if vertex in stateful)
     return with_partitions(graph, numbers) if numbers else graph
+
+
+def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:
+    """Sentences on the numbers of state partitions that the requirements ask for and that end with the version: the
+    state of ``graph`` has others."""
+    asked = dict(numbers_of(hold.asked_graph(state)))
+    return [
+        f"The state of {graph.by_id[vertex].name} stays at {number} partitions: ask for {asked[vertex]} again."
+        for vertex, number in numbers_of(graph)
+        if asked.get(vertex, number) != number
+    ]
 
 
 def _bounds_forth(state: JobState, *, reactive: bool) -> Callable[[JobVertex], Bounds]:

@@ -303,6 +303,8 @@ class JobKeeper(JobsKnown):
             job.close()
             await quiet(job)
             raise
+        # It may have declared other slots in the very write behind which it was let go.
+        self.broker.review_soon()
         log.info("job loaded again", job=job_id)
 
     async def take_up_all(self, page: list[StoredJob]) -> None:

@@ -21,7 +21,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, chain, vertex
-from tests.unit.scheduler.test_state_repartition import begun, done, partitions, running, stateful
+from tests.unit.scheduler.test_state_repartition import AGG, begun, done, partitions, put, running, stateful
 
 OLD = ["source", "agg", "sink"]
 NEW = ["source", "filter", "agg", "sink"]
@@ -291,3 +291,28 @@ def test_state_as_its_document_says_counts_as_such_when_a_version_is_taken_back(
     job.do(VersionRequested(JobVersion(2, tried, job.state.options), "ann")).stops().starts().do(failed(job))
     assert outcomes(job)[1] == (2, "TAKEN_BACK")
     assert job.state.max_parallelism == (), "another number in the next document is refused"
+
+
+@pytest.mark.parametrize(("upper", "asked"), [(2, 12), (12, None)])
+def test_state_partitions_that_are_asked_for_meanwhile_end_with_the_change_and_the_record_says_so(
+    upper: int, asked: int | None
+) -> None:
+    job = running()
+    tried = replace(stateful(8), artifacts=("other.py",))
+    job.do(VersionRequested(JobVersion(2, tried, job.state.options), "ann"))
+    put(job, upper, asked).stops()
+    assert partitions(job) == 8 and job.state.requirements.state_partitions == ()
+    assert job.state.requirements[AGG] == Bounds(1, min(upper, 8))
+    sentence = "The state of agg stays at 8 partitions: ask for 12 again."
+    assert job.open.message is not None and sentence in job.open.message
+    job.starts().do(AttemptFailed(job.state.attempt, "KeyError: k", stopped=False))
+    put(job, upper, asked).stops()
+    assert outcomes(job)[1] == (2, "TAKEN_BACK") and partitions(job) == 8
+    assert sentence in (job.open.message or "")
+
+
+def test_a_change_of_version_says_nothing_of_state_that_has_the_partitions_asked_for() -> None:
+    job = done(begun(running(held=12)), 12).applied()
+    tried = replace(stateful(8), artifacts=("other.py",))
+    job.do(VersionRequested(JobVersion(2, tried, job.state.options), "ann")).stops()
+    assert "stays at" not in (job.open.message or "")

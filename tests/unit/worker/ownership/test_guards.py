@@ -102,6 +102,20 @@ async def test_who_is_stopped_behind_a_write_leaves_its_effects_to_the_owner(
         assert rig.driver.dead.is_set()
 
 
+async def test_a_job_that_is_loaded_again_gets_the_slots_that_it_declared_before(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        stop_behind(rig, SaveState)
+        await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
+        assert not rig.is_served(job), "it is to be loaded again"
+        rig.fail_commits(None)
+        certainty = rig.plane._keeper.lease_certainty
+        certainty.renewed(certainty.now_ms(), LEASE_MS)
+        await rig.until(lambda: rig.is_served(job) and len(rig.plane.job(job).state.slots) == 4, "4 slots")
+
+
 async def test_who_is_stopped_behind_the_record_of_an_attempt_does_not_start_it(
     sqlite_url: str, tmp_path: Path
 ) -> None:
