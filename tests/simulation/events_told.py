@@ -38,7 +38,7 @@ async def complaints(store: Store, jobs: dict[str, JobTruth]) -> list[str]:
 def noted(truth: JobTruth, state: JobState) -> str | None:
     """Take down why a job that was saved is left as it is; what is wrong if it does not say why, None if it does."""
     for one in state.no_change:
-        truth.no_changes[str(one.reason), one.version, one.first_ms] = one.count
+        truth.no_changes[str(one.reason), one.version, one.first_ms, one.policy_version] = one.count
     if state.graph.type is not JobType.STREAMING or state.phase.kind != "Executing" or state.plan is None:
         return None
     bounds = bounds_now(state.graph, state.requirements, None, state.policy)
@@ -98,10 +98,16 @@ def _of_job(name: str, told: list[dict[str, Any]], truth: JobTruth, status_now: 
 
 def _no_changes(told: list[dict[str, Any]], truth: JobTruth) -> list[str]:
     """Each reason that was ever durable is told: once, at each power of ten, and at its end with a count between."""
-    by_reason: dict[tuple[str, int, int], list[tuple[int, bool]]] = {}
+    by_reason: dict[tuple[str, int, int, int], list[tuple[int, bool]]] = {}
+    policy = 1
     for one in told:
-        if one["type"] == "no-change":
-            key = one["reason"], one["requirementsVersion"], one["firstTimestampInMillis"]
+        if one["type"] == "scaling-policy":
+            policy = one["version"]
+        elif one["type"] == "no-change":
+            key = one["reason"], one["requirementsVersion"], one["firstTimestampInMillis"], policy
+            if one["over"]:
+                # The event of the policy that has ended it comes before.
+                key = next((begun for begun in reversed(by_reason) if begun[:3] == key[:3]), key)
             by_reason.setdefault(key, []).append((one["count"], one["over"]))
     found = [f"no event tells of {key}" for key in truth.no_changes if key not in by_reason]
     for key, tellings in by_reason.items():

@@ -45,5 +45,6 @@ class JobTruth:
     may_end_otherwise: bool = False
     repartition: Repartition | None = None
     end_counted: bool = False
-    no_changes: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    """Decisions not to act, by reason, version of the requirements and first instant: the highest count."""
+    no_changes: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
+    """The highest count of decisions not to act, by reason, version of the requirements, first instant and version of
+    the scaling policy."""
