@@ -18,7 +18,7 @@ from app.worker.refusals import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
 from tests.simulation.partitions import Checkpoint, give_late, give_partitions
-from tests.simulation.queries import SideQuery, are_known, noted, taken
+from tests.simulation.queries import SideQuery, are_known, noted, taken, without_refused
 from tests.simulation.world import Away, World
 
 if TYPE_CHECKING:
@@ -202,8 +202,7 @@ class SimAttempt:
             return await self._fail("A query could not be started.")
         self.running = True
         self.report("running", plan_version=self.plan.plan_version)
-        batch = self.spec["graph"]["type"] == "BATCH"
-        return await (RegionsOf(self).run() if batch else self._run_batches())
+        return await (RegionsOf(self).run() if self.spec["graph"]["type"] == "BATCH" else self._run_batches())
 
     async def _claim(self) -> None:
         """owner.json: an older attempt is refused, and the last writer must be gone."""
@@ -347,6 +346,7 @@ class SimAttempt:
             if answer is not None and answer.epoch >= self.epoch:
                 self.epoch, number = answer.epoch, answer.acknowledged
                 self.world.oracles.acknowledged(self, sending, number)
+                self.plan = without_refused(self.plan, sending, number)
                 self.reports = [report for report in self.reports if report.seq > number]
                 self.sent.set()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.model.graphdoc import parse_document
-from app.model.protocol import Orders
+from app.model.protocol import Orders, Report
 from app.scheduler.adaptive.state import JobState
 from tests.simulation.jobs import SIDE_SINK
 from tests.simulation.world import CURRENT
@@ -49,6 +50,12 @@ def taken(known: Orders, orders: Orders) -> Orders:
     if orders.plan_version >= known.plan_version:
         return orders
     return Orders(known.plan_version, known.parallelism, orders.stop, orders.epoch, restarts=orders.restarts)
+
+
+def without_refused(known: Orders, sent: Sequence[Report], acknowledged: int) -> Orders:
+    """What the driver goes by once its report is acknowledged that it cannot stop: the next order is a new one."""
+    refused = any(one.type == "stopped" and one.error and one.seq <= acknowledged for one in sent)
+    return replace(known, stop="none") if refused else known
 
 
 def noted(
