@@ -59,12 +59,14 @@ class Wishes:
 class Ledger:
     """Of one job. ``wishes``: what each PUT asks for in case of a timeout, by mark. ``former``: of each version of the
     bounds, what may come back for the vertices that it changed; ``partitions``: of their state. ``last``: the version
-    that changed a vertex last.
+    that changed a vertex last. ``or_else``: what may come back in the place of ``former``, if a wait has ended in the
+    very commit.
     ``waiting``: by vertex, the version with a deadline that it waits for."""
 
     wishes: dict[str, OnTimeout] = field(default_factory=dict)
     former: dict[int, dict[str, Bounds]] = field(default_factory=dict)
     partitions: dict[int, dict[str, int | None]] = field(default_factory=dict)
+    or_else: dict[int, dict[str, Bounds]] = field(default_factory=dict)
     on_timeout: dict[int, OnTimeout] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
@@ -114,6 +116,8 @@ class Deadlines:
             self._came_back(job_id, ledger, wanted, changed)
         on_timeout = ledger.wishes.get(wanted.reason or "")
         former, partitions = {}, {}
+        over = self._due_commits(truth)
+        ledger.or_else[version] = {one: before[one] for one in changed if ledger.waiting.get(one) in over}
         for vertex in changed:
             since = ledger.waiting.pop(vertex, None)
             former[vertex] = before[vertex] if since is None else ledger.former[since][vertex]
@@ -127,6 +131,13 @@ class Deadlines:
         if on_timeout is not None:
             ledger.on_timeout[version] = on_timeout
 
+    def _due_commits(self, truth: JobTruth) -> set[int]:
+        """The versions whose bounds were to come into force at a deadline that has passed, and waited when the job was
+        saved last."""
+        waiting = [] if truth.state is None else truth.state.pending
+        due = [one for one in waiting if one.deadline and one.deadline.at_ms <= self._oracles.world.wall_ms]
+        return {one.version for one in due if one.deadline and one.deadline.on_timeout is OnTimeout.COMMIT}
+
     def _came_back(self, job_id: str, ledger: Ledger, wanted: Requirements, changed: list[str]) -> None:
         what = f"version {wanted.version} of job {job_id[-2:]}"
         since = {ledger.last.get(vertex, 0) for vertex in changed}
@@ -134,7 +145,7 @@ class Deadlines:
         state = self._oracles.truth(job_id).state
         for vertex in changed:
             allowed = ledger.former.get(ledger.last.get(vertex, 0), {}).get(vertex)
-            some = [allowed]
+            some = [allowed, ledger.or_else.get(ledger.last.get(vertex, 0), {}).get(vertex)]
             if allowed is not None and state is not None and vertex in state.graph.by_id:
                 # Another version of the job, which has come into force since, may have fewer state partitions.
                 most = state.graph.by_id[vertex].max_parallelism
