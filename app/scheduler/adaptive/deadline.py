@@ -25,7 +25,11 @@ Update = Callable[[Draft, RequirementsUpdated], None]
 
 
 def due(draft: Draft, update: Update) -> None:
-    """Do what was asked for in case of a timeout."""
+    """Do what was asked for in case of a timeout.
+
+    At most one change of bounds comes back in a step, as each step stores one version of the requirements. The timer of
+    another one that is due stays due.
+    """
     for version in [one.version for one in draft.state.pending]:
         one = next((other for other in draft.state.pending if other.version == version), None)
         if one is None or one.deadline is None or one.begun or one.deadline.at_ms > draft.now_ms:
@@ -40,6 +44,7 @@ def due(draft: Draft, update: Update) -> None:
             _commit(draft, one, f"The former bounds do not come back: {kept}. {why}")
         else:
             update(draft, back)
+            return
 
 
 def _commit(draft: Draft, one: Pending, why: str) -> None:

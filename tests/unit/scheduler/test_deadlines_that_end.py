@@ -47,6 +47,14 @@ def test_one_that_keeps_it_says_nothing() -> None:
     assert not any("does not count any more" in (record.message or "") for record in job.records)
 
 
+def test_each_of_two_changes_that_come_back_at_once_is_a_version_of_its_own() -> None:
+    job = put(two(), within(two(), 60, ROLLBACK), a=(1, 8), b=(1, 2))
+    put(job, within(job, 60, ROLLBACK), a=(1, 8), b=(1, 9)).wait(60_000)
+    assert declared(job) == [(1, 2), (1, 2)] and not job.state.pending
+    versions = [one.fields["version"] for one in job.told if one.type is PublicEventType.REQUIREMENTS]
+    assert versions == [2, 3, 4, 5], "what is told is what is stored"
+
+
 def down_below_a_cap() -> Job:
     """Bounds that need five slots hold while others, which need two, wait. The job is down, and has got a cap of 3."""
     job = put(two(held=6), a=(1, 2), b=(4, 4)).wait(100).applied()
