@@ -34,7 +34,7 @@ class SlotBroker(ABC):
 
     @property
     def cluster_unreachable(self) -> bool:
-        """As of the pool; it is asked for every job, so it is to be known without making the pool."""
+        """What the pool says. It is asked for each job, so `SharedBroker` answers without putting its pool together."""
         return self.pool.cluster_unreachable
 
     @property
