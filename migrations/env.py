@@ -14,6 +14,7 @@ def run(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=metadata,
+        # Some indexes are of one database only (`info` in `app.store.tables`).
         include_object=lambda one, *_: one.info.get("dialect", dialect) == dialect,
         # SQLite cannot alter a constraint: Alembic rebuilds the table. Its DDL is transactional, whatever the
         # default of Alembic says, because `app.store.engine` begins transactions itself.

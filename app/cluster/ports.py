@@ -38,7 +38,8 @@ class DriverRef:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The slots of a cluster: how many each TaskManager has, and how many of all of them others use (``withheld``).
+    """The slots of a cluster, or of the servers of a host: how many each TaskManager has, and how many of all of them
+    others use (``withheld``).
 
     ``unreachable``: what it has cannot be known now. Jobs keep the slots that they have, and none are given out.
     ``why``: sentences that say why there are no more, one for each reason. ``outlasts``: a slot that is offered no more

@@ -55,6 +55,7 @@ class SlotPool:
         self._withheld = 0
         self._unreachable = False
         self._guests: dict[str, Slot] = {}
+        self.task_managers: dict[str, int] = {}
         # Of slots that exist no more: the job that held the slot, until its durable state is without it.
         self._not_given_up: dict[str, str] = {}
         self.resize(task_managers)
@@ -128,7 +129,7 @@ class SlotPool:
         slot that comes back is nobody's before the job that held it has given it up (`note_held`): until then, a
         restart would find it with that job.
         """
-        self.task_managers = task_managers
+        self.task_managers = dict(task_managers)
         self._offered = {
             slot.id: slot
             for task_manager, count in task_managers.items()

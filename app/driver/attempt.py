@@ -223,7 +223,7 @@ class Attempt(BaseAttempt):
             read = running.batches.vertices
             known = (run, happening.input_rows, happening.sources, happening.states)
             vertices = measured("the work of vertices", lambda: read(*known), ())
-        self._report_applied(idle=False)
+        self._report_applied()
         self._report(
             type="batch",
             plan_version=plan.version,
@@ -260,7 +260,7 @@ class Attempt(BaseAttempt):
         ):
             return
         running.idle(happening.at_ms)
-        self._report_applied(idle=True)
+        self._report_applied()
         self._note_well(running)
         over = not self._failover.holds_any and all(each.is_done for each in self._queries)
         if self._stop is None and not self._finishing and over:
@@ -268,7 +268,7 @@ class Attempt(BaseAttempt):
             for each in self._queries:
                 each.stop_at_boundary()
 
-    def _report_applied(self, *, idle: bool) -> None:
+    def _report_applied(self) -> None:
         """Say once that a plan is in force in every query."""
         plan = self._plans.current
         version = plan.version
@@ -287,7 +287,6 @@ class Attempt(BaseAttempt):
             output_gap_ms=max(gaps) if gaps else None,
             # A change in place reprocesses nothing: no batch is run twice.
             reprocessed_records=(sum(repeated) if repeated else None) if first else 0,
-            idle=idle,
             not_followed={
                 key: why
                 for each in self._queries

@@ -81,7 +81,7 @@ def parse_duration_ms(raw: object) -> int:
     return nanoseconds // 1_000_000
 
 
-def duration_or_forever_ms(raw: object) -> int:
+def _duration_or_forever_ms(raw: object) -> int:
     """A negative one stands for a wait that never ends, and is -1."""
     return max(-1, parse_duration_ms(raw))
 
@@ -160,7 +160,7 @@ def _choice(allowed: dict[str, str]) -> Parser:
     return parse
 
 
-def boolean(raw: object) -> bool:
+def _boolean(raw: object) -> bool:
     text = str(raw).strip().lower()
     if text not in ("true", "false"):
         raise InvalidValue(f"true or false is expected, {_shown(raw)}.")
@@ -171,7 +171,7 @@ _CLASS_NAME = re.compile(r"[A-Za-z_$][\w$]{0,99}(?:\.[A-Za-z_$][\w$]{0,99}){0,19
 _MOST_CLASS_NAMES: Final = 100
 
 
-def class_names(raw: object) -> tuple[str, ...]:
+def _class_names(raw: object) -> tuple[str, ...]:
     text = str(raw).strip()
     if isinstance(raw, str) and text == "none":
         return ()
@@ -211,13 +211,17 @@ def parse_size_bytes(raw: object) -> int:
 
 DURATION: Final = _duration(0, "a duration must not be negative")
 POSITIVE_DURATION: Final = _duration(1, "a duration of at least 1 ms is expected")
+DURATION_OR_FOREVER: Final = _duration_or_forever_ms
 COUNT: Final = _count(0)
 POSITIVE_COUNT: Final = _count(1)
 WEIGHT: Final = _count(1, WEIGHT_MAX)
 PRIORITY: Final = _count(-PRIORITY_MAX, PRIORITY_MAX)
+CLASS_NAMES: Final = _class_names
 CAP: Final = _count_or_none(1, CAP_MAX)
 FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and 1")
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
+BOOLEAN: Final = _boolean
+SIZE: Final = parse_size_bytes
 SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
 MODE: Final = _choice({"none": "none", "reactive": "reactive"})
 DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})

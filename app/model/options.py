@@ -29,10 +29,13 @@ from app.model.batch import DeciderRule, Skew, SkewStrategy
 from app.model.jobgraph import JobType
 from app.model.option_values import (
     AUTOSCALER,
+    BOOLEAN,
     CAP,
+    CLASS_NAMES,
     COUNT,
     DECIDER,
     DURATION,
+    DURATION_OR_FOREVER,
     FINAL_EXCEPTIONS,
     FRACTION,
     LOCAL_TIMEOUT,
@@ -44,6 +47,7 @@ from app.model.option_values import (
     PRIORITY,
     RECOVERABLE_EXCEPTIONS,
     SCHEDULER,
+    SIZE,
     SKEW_STRATEGY,
     STRATEGY,
     TRIGGER,
@@ -51,10 +55,6 @@ from app.model.option_values import (
     WEIGHT,
     InvalidValue,
     Parser,
-    boolean,
-    class_names,
-    duration_or_forever_ms,
-    parse_size_bytes,
 )
 
 BATCH_INTERVAL_MS: Final = 1_000
@@ -141,7 +141,7 @@ class JobOptions:
 
     scheduler: str = _option("jobmanager.scheduler", SCHEDULER, "Adaptive")
     mode: str = _option("scheduler-mode", MODE, "none")
-    submission_wait_ms: int = _scheduler("submission.resource-wait-timeout", duration_or_forever_ms, 300_000)
+    submission_wait_ms: int = _scheduler("submission.resource-wait-timeout", DURATION_OR_FOREVER, 300_000)
     submission_stabilization_ms: int = _scheduler(
         "submission.resource-stabilization-timeout", DURATION, 10_000
     )
@@ -149,7 +149,7 @@ class JobOptions:
     executing_stabilization_ms: int = _scheduler("executing.resource-stabilization-timeout", DURATION, 60_000)
     max_checkpoint_failures: int = _scheduler("rescale-trigger.max-checkpoint-failures", POSITIVE_COUNT, 2)
     max_delay_ms: int = _scheduler("rescale-trigger.max-delay", DURATION, 3 * BATCH_INTERVAL_MS)
-    prefer_minimal_taskmanagers: bool = _scheduler("prefer-minimal-taskmanagers", boolean, True)
+    prefer_minimal_taskmanagers: bool = _scheduler("prefer-minimal-taskmanagers", BOOLEAN, True)
     slot_idle_timeout_ms: int = _option("slot.idle.timeout", DURATION, 50_000)
     rescale_history_size: int = _option("web.adaptive-scheduler.rescale-history.size", COUNT, 1_000)
     exception_history_size: int = _option("web.exception-history-size", POSITIVE_COUNT, 16)
@@ -162,30 +162,30 @@ class JobOptions:
     batch_timeout_ms: int = _slotwise("batch.timeout", DURATION, 0)
     batch_interval_ms: int = _slotwise("batch.interval", DURATION, 0)
     batch_trigger: str = _slotwise("batch.trigger", TRIGGER, "processing-time")
-    measure_load: bool = _slotwise("metrics.load", boolean, True)
+    measure_load: bool = _slotwise("metrics.load", BOOLEAN, True)
     apply_timeout_ms: int = _slotwise("rescale.apply-timeout", POSITIVE_DURATION, 60_000)
     slots_weight: int = _slotwise("slots.weight", WEIGHT, 1)
     slots_priority: int = _slotwise("slots.priority", PRIORITY, 0)
     slots_cap: int | None = _slotwise("slots.cap", CAP, None)
-    repartition_enabled: bool = _slotwise("state.repartition.enabled", boolean, True)
+    repartition_enabled: bool = _slotwise("state.repartition.enabled", BOOLEAN, True)
     repartition_max: int = _slotwise("state.repartition.max-partitions", POSITIVE_COUNT, 128)
     repartition_timeout_ms: int = _slotwise("state.repartition.timeout", POSITIVE_DURATION, 1_800_000)
     rollback_watch_ms: int = _slotwise("rollback.watch-period", DURATION, 60_000)
     rollback_min_throughput: float = _slotwise("rollback.min-throughput", FRACTION, 0.5)
     version_trial_ms: int = _slotwise("version.trial-period", DURATION, 600_000)
-    final_exceptions: tuple[str, ...] = _option(FINAL_EXCEPTIONS, class_names, ())
-    recoverable_exceptions: tuple[str, ...] = _option(RECOVERABLE_EXCEPTIONS, class_names, ())
+    final_exceptions: tuple[str, ...] = _option(FINAL_EXCEPTIONS, CLASS_NAMES, ())
+    recoverable_exceptions: tuple[str, ...] = _option(RECOVERABLE_EXCEPTIONS, CLASS_NAMES, ())
     user_code_attempts: int = _option(USER_CODE_ATTEMPTS, COUNT, 3)
     local_timeout_ms: int = _option(LOCAL_TIMEOUT, DURATION, 60_000)
     decider: str = _slotwise("batch.parallelism-decider", DECIDER, DeciderRule.FLIP_187.value)
-    auto_enabled: bool = _auto("enabled", boolean, True)
+    auto_enabled: bool = _auto("enabled", BOOLEAN, True)
     auto_min: int = _auto("min-parallelism", POSITIVE_COUNT, 1)
     auto_max: int = _auto("max-parallelism", POSITIVE_COUNT, 128)
-    volume_bytes: int = _auto("avg-data-volume-per-task", parse_size_bytes, 16 * 1024 * 1024)
+    volume_bytes: int = _auto("avg-data-volume-per-task", SIZE, 16 * 1024 * 1024)
     auto_source: int = _auto("default-source-parallelism", COUNT, 0)
     skew_strategy: str = _skew("strategy", SKEW_STRATEGY, SkewStrategy.AUTO.value)
     skew_factor: float = _skew("skewed-factor", MULTIPLIER, Skew().factor)
-    skew_threshold_bytes: int = _skew("skewed-threshold", parse_size_bytes, Skew().threshold_bytes)
+    skew_threshold_bytes: int = _skew("skewed-threshold", SIZE, Skew().threshold_bytes)
     restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
     creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
 

@@ -261,6 +261,7 @@ class Report:
     output_gap_ms: int | None = None
     reprocessed_records: int | None = None
     idle: bool = False
+    """Of drivers of earlier builds; nobody reads it."""
     error: str | None = None
     stack: str | None = None
     vertex: str | None = None

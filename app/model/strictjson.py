@@ -48,9 +48,10 @@ def decode_json_strict(data: bytes | str) -> Any:
     text = data if isinstance(data, str) else _decode(data)
     try:
         value = _decoder.decode(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
         _FaultFinder(text).read()
-        raise
+        # No text is known in which the decoder finds a fault and the finder none.
+        raise _error(text, 0, f"it cannot be read ({error}).") from error
     may_be_too_much = text.count("[") + text.count("{") > MAX_DEPTH
     may_have_half_pair = ("\\u" in text or not text.isascii()) and _HALF_PAIR.search(text)
     if may_have_half_pair or (may_be_too_much and not _is_within_limits(value)):

@@ -87,8 +87,8 @@ log = structlog.get_logger()
 
 
 class ControlPlane:
-    """Every method that answers a request raises one of `app.worker.refusals` when it refuses, and then changed
-    nothing."""
+    """Every method that answers a request raises one of `app.worker.refusals`, or a subclass of one, when it refuses,
+    and then changed nothing."""
 
     def __init__(
         self,

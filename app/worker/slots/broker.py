@@ -34,7 +34,7 @@ class SlotBroker(ABC):
 
     @property
     def cluster_unreachable(self) -> bool:
-        """What the pool says. It is asked for each job, so `SharedBroker` answers without putting its pool together."""
+        """What the pool says."""
         return self.pool.cluster_unreachable
 
     @property

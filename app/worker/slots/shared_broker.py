@@ -132,6 +132,7 @@ class SharedBroker(SlotBroker):
 
     @property
     def cluster_unreachable(self) -> bool:
+        # It is asked for each job, and a pool is put together for all of them.
         return self._offered.unreachable
 
     @property

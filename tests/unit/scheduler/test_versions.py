@@ -179,7 +179,7 @@ def test_a_version_that_commits_nothing_in_its_time_is_taken_back() -> None:
     assert in_force(job) == OLD and "slotwise.version.trial-period" in job.state.versions.notes[1].why
 
 
-def test_a_version_that_has_nothing_to_do_stays() -> None:
+def test_a_version_whose_plan_was_applied_stays_when_its_trial_is_over() -> None:
     job = on_trial(**{LIMIT: "10 s"})
     job.applied()
     assert outcomes(job)[1] == (2, "TRIAL")
