@@ -8,6 +8,7 @@ for a second at most.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from cachetools import LRUCache, TTLCache
@@ -36,9 +37,9 @@ class Rendered:
 class AnswerCache:
     """At most `_MAX_ANSWERS_BYTES` of answers, the least lately used ones dropped first."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._kept: TTLCache[str, tuple[Timeline, Response]] = TTLCache(
-            _MAX_ANSWERS_BYTES, _LIFE_S, getsizeof=lambda kept: len(kept[1].body)
+            _MAX_ANSWERS_BYTES, _LIFE_S, now_s, getsizeof=lambda kept: len(kept[1].body)
         )
 
     def find(self, key: str, timeline: Timeline) -> Response | None:
@@ -47,6 +48,8 @@ class AnswerCache:
         return kept[1] if kept is not None and kept[0] is timeline else None
 
     def keep(self, key: str, timeline: Timeline, response: Response) -> Response:
-        """Keep an answer. ``timeline`` is that of before the records were read: they may be newer, never older."""
-        self._kept[key] = (timeline, response)
+        """Keep an answer, if it is not too long. ``timeline`` is that of before the records were read: they may be
+        newer, never older."""
+        if len(response.body) <= _MAX_ANSWERS_BYTES:
+            self._kept[key] = (timeline, response)
         return response

@@ -29,6 +29,7 @@ from opentelemetry.util.types import AttributeValue
 from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.rescale import RescaleRecord, TerminalState
+from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.store.writes import PutRescale, UnitOfWork
 from app.worker.job.mailbox import RequestDecision
@@ -64,9 +65,11 @@ def _harmless(told: Callable[P, None]) -> Callable[P, None]:
 
 @dataclass(slots=True)
 class _Cause:
-    """A request that declared ``version`` of the bounds, which may not be durable yet. ``context``: its own."""
+    """A request that declared ``version`` of the bounds, with the uuid ``requirements``. ``context``: its own.
+    ``is_durable``: they are stored."""
 
     version: int
+    requirements: str
     context: Context
     decided_ns: int
     is_durable: bool = False
@@ -154,18 +157,23 @@ class OpenTelemetry(Tracing):
             self._span("decision", context, began_ns, time.time_ns(), error=str(outcome))
         elif outcome.event is None:
             self._span("decision", context, began_ns, time.time_ns(), {"slotwise.changed": False})
-        else:
-            answer = outcome.answer
-            self._of(job_id).causes[answer.rescale] = _Cause(answer.version, context, began_ns)
+        elif isinstance(outcome.event, RequirementsUpdated):
+            cause = _Cause(outcome.answer.version, outcome.event.requirements.uuid, context, began_ns)
+            self._of(job_id).causes[outcome.answer.rescale] = cause
 
     @_harmless
     def committed(self, unit: UnitOfWork, seconds: float) -> None:
         for record in [write.record for write in unit.writes if isinstance(write, PutRescale)]:
-            cause = self._of(unit.job_id).causes.get(record.uuid)
+            causes = self._of(unit.job_id).causes
+            cause = causes.get(record.uuid)
             if cause is not None and not cause.is_durable:
-                cause.is_durable = True
-                attributes: Attributes = {"slotwise.requirements.version": cause.version}
-                self._span("decision", cause.context, cause.decided_ns, time.time_ns(), attributes)
+                cause.is_durable = cause.requirements == record.requirements_uuid
+                if cause.is_durable:
+                    attributes: Attributes = {"slotwise.requirements.version": cause.version}
+                    self._span("decision", cause.context, cause.decided_ns, time.time_ns(), attributes)
+                else:
+                    # The request could not be written, and something else has led to the next record.
+                    del causes[record.uuid]
             if not record.is_open:
                 self._rescaled(unit.job_id, record)
 

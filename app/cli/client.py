@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import socket
@@ -19,6 +20,7 @@ import httpx
 from app.cli.errors import CliError, NoServer, Refused, UsageError, is_away
 from app.cli.output import warn
 from app.cli.strangers import ADVICE, is_stranger, no_http, no_tls, stranger
+from app.cli.tokens import read_token
 from app.model.status import TERMINAL_STATUSES
 
 DEFAULT_SERVER = "http://127.0.0.1:8081"
@@ -61,8 +63,8 @@ class Client:
             raise UsageError(
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
-        self.away_patience_s = 0.0
-        """For how long a GET is repeated while there is no server that can answer it."""
+        self._away_patience_s = 0.0
+        self._away_until_s = math.inf
         self._stream: Any = None
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
@@ -79,6 +81,16 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+    @contextlib.contextmanager
+    def outlasting(self, patience_s: float, within_s: float = math.inf) -> Iterator[None]:
+        """In this block a GET is repeated for ``patience_s`` while there is no server that can answer it, but no longer
+        than ``within_s`` from now on."""
+        self._away_patience_s, self._away_until_s = patience_s, time.monotonic() + within_s
+        try:
+            yield
+        finally:
+            self._away_patience_s = 0.0
 
     def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Json:
         return self.request("GET", path, params=dict(params or {}))[0]
@@ -103,9 +115,8 @@ class Client:
         """The decoded answer and its headers. ``answer_s``: how long it may be waited for, and ``patience_s``: for how
         long a 503 is asked again, if not as usual.
 
-        A 503 is asked again for a while (a job's owner may be changing), a refused connection only as
-        `away_patience_s` says. A POST is not
-        whose answer does not ask for it with Retry-After: it may have been carried out.
+        A 503 is asked again for a while (a job's owner may be changing), but a POST only if the answer asks for that
+        with Retry-After: it may have been carried out. For longer, and where nothing listens, see `outlasting`.
 
         Raises:
             Refused: any answer of 400 and above. NoServer: nothing listens there.
@@ -137,7 +148,7 @@ class Client:
                     _decoded(response)
                 return response
             except CliError as error:
-                is_over = time.monotonic() >= began_s + self.away_patience_s
+                is_over = time.monotonic() >= min(began_s + self._away_patience_s, self._away_until_s)
                 if method != "GET" or is_over or not is_away(error):
                     raise
                 if not is_told:
@@ -324,27 +335,6 @@ def lines_of(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         *whole, rest = (rest + text).split("\n")
         yield from whole
-
-
-def read_token(token_file: Path | None) -> str | None:
-    """The bearer token of SLOTWISE_TOKEN or of a file whose first line is `token` or `name:token`."""
-    if token_file is None:
-        return _checked_token(os.environ.get("SLOTWISE_TOKEN", "").strip()) or None
-    try:
-        lines = token_file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise UsageError(f"The token file {token_file} cannot be read: {reason}.") from None
-    used = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not used:
-        raise UsageError(f"The token file {token_file} is empty: its first line should be a token.")
-    return _checked_token(used[0].rpartition(":")[2].strip())
-
-
-def _checked_token(token: str) -> str:
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError("A bearer token is made of visible ASCII characters; this one is not.")
-    return token
 
 
 def _version(etag: str | None) -> int | None:

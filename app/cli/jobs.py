@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -225,9 +226,9 @@ def ended_as(client: Client, job_id: str, state: str) -> CliError:
 def accepted(client: Client, sentence: str, within_s: float | None = None) -> Iterator[None]:
     """Wait in this block for what the server has accepted, even if it is started anew meanwhile. ``sentence`` is said
     if the waiting is broken off. ``within_s``: for how long is waited at most."""
-    client.away_patience_s = min(RESTART_PATIENCE_S, within_s or RESTART_PATIENCE_S)
     try:
-        yield
+        with client.outlasting(RESTART_PATIENCE_S, math.inf if within_s is None else within_s):
+            yield
     except NoServer as error:
         raise NoServer(*error.errors, sentence) from None
     except KeyboardInterrupt:

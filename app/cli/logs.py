@@ -104,7 +104,8 @@ def logs(
     client, job_id = call.client, call.client.find_job(job)
     of = None if executor is None else {"executor": executor, "output": output.value}
     parts = (_followed if follow else _once)(client, job_id, attempt, of)
-    with until_interrupted():
+    # The job may well go on without a server.
+    with until_interrupted(), client.outlasting(math.inf if follow else 0.0):
         for part in parts:
             _show(*part, as_json=call.as_json)
 
@@ -141,9 +142,7 @@ def _asked(client: Client, job_id: str, attempt: int, at: int, of: Executor) -> 
 
 
 def _followed(client: Client, job_id: str, attempt: int | None, of: Executor) -> Iterator[Part]:
-    """One attempt to its end, or the newest and all that come until the job ends. The job may well go on without a
-    server."""
-    client.away_patience_s = math.inf
+    """One attempt to its end, or the newest and all that come until the job ends."""
     if attempt is not None:
         yield from _to_the_end(client, job_id, attempt, of, {})
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from app.cli.client import Client, Json
-from app.cli.errors import CliError
+from app.cli.errors import CliError, Refused
 from app.cli.events import JobChanges
 from app.cli.output import warn
 from app.cli.rescales import history
@@ -38,29 +38,43 @@ def wait_for_outcome(client: Client, job_id: str, version: int | None, rescale: 
     """What has become of the bounds of ``version``. ``rescale``: the uuid of the record that they lead to.
 
     Raises:
-        CliError: while the bounds waited for their deadline others were declared, or the job ended.
+        CliError: while the bounds waited for their deadline others were declared, or the job ended; or the record is
+            not kept.
     """
     if rescale is None:
         # A server that was started anew, and knows the request again, does not name it.
-        rescale = history(client, job_id, limit=1)[0]["rescaleUuid"]
-    declared, watch = _Declared(version, rescale), ClusterWatch()
+        rescale = next((str(one["rescaleUuid"]) for one in history(client, job_id, limit=1)), "")
+    declared, watch = _Declared(version), ClusterWatch()
     with JobChanges(client, job_id) as changes:
         while True:
             # Asked before the records: a job that has ended makes no further ones.
             explained = client.get(f"/jobs/{job_id}/explanation")
             watch.look(explained["supply"])
-            outcome = declared.look(explained, history(client, job_id, limit=_RECORDS)[::-1])
+            own = _details(client, job_id, rescale) if rescale else None
+            records = history(client, job_id, limit=_RECORDS)[::-1]
+            outcome = declared.look(explained, own, records)
             if outcome is not None:
                 return outcome
             changes.wait()
 
 
-class _Declared:
-    """Bounds that were declared as ``version`` and lead to the record ``rescale``."""
+def _details(client: Client, job_id: str, rescale: str) -> Record | None:
+    """None if there is no such record, yet or any more."""
+    try:
+        return dict(client.get(f"/jobs/{job_id}/rescales/details/{rescale}"))
+    except Refused as error:
+        if error.status != 404:
+            raise
+        return None
 
-    def __init__(self, version: int | None, rescale: str) -> None:
+
+class _Declared:
+    """Bounds that were declared as ``version``."""
+
+    def __init__(self, version: int | None) -> None:
         self._version = version
-        self._rescale = rescale
+        self._own: Record | None = None
+        """Their record, as it was last seen."""
         self._numbers: set[int] = set()
         """Of the records that the server names as theirs."""
         self._asked: dict[str, Json] = {}
@@ -70,16 +84,29 @@ class _Declared:
         """The numbers of records that had ended while they waited, which tell of something else."""
         self._told: set[int] = set()
 
-    def look(self, explained: Json, records: list[Record]) -> Outcome | None:
-        """None while it is not certain. ``records``, oldest first, were read after ``explained``."""
+    def look(self, explained: Json, own: Record | None, records: list[Record]) -> Outcome | None:
+        """None while it is not certain. ``own``, and the newest ``records``, oldest first, were read after
+        ``explained``."""
         over = explained["status"] in TERMINAL_STATUSES
+        was, self._own = self._own, own or self._own
         waits = next((one for one in explained["pending"] if one["version"] == self._version), None)
         if waits is not None:
             self._others = self._ended
             self._asked = self._asked or _bounds(explained, waits["former"])
-            self._numbers.add(waits["rescale"])
-        self._numbers |= {one["number"] for one in records if one["rescaleUuid"] == self._rescale}
-        since = [one for one in records if self._numbers and one["number"] >= min(self._numbers)]
+            self._numbers |= {waits["rescale"]} - {None}
+        if own is None and (was is None or not was["terminalState"]):
+            if was is None and (over or explained["schedulerState"] == "Created"):
+                return Outcome() if over else None
+            raise CliError(
+                "How the rescale ended is not known: its record is not kept any more "
+                "(web.adaptive-scheduler.rescale-history.size)."
+            )
+        assert self._own is not None
+        first = self._own["number"]
+        self._numbers.add(first)
+        since = [one for one in records if one["number"] >= first]
+        if not since or since[0]["number"] > first:
+            since.insert(0, self._own)
         self._ended = {one["number"] for one in since if one["terminalState"]}
         found = None if waits else self._found(explained, since, over=over)
         self._tell_of_failovers(since, found)
@@ -88,22 +115,22 @@ class _Declared:
     def _found(self, explained: Json, since: list[Record], *, over: bool) -> Outcome | None:
         back: Record | None
         for back in since:
-            if back.get("rollbackOf") in self._numbers and is_undoing(back):
-                own = next((one for one in since if one["number"] == back["rollbackOf"]), back)
+            if back["rollbackOf"] in self._numbers and is_undoing(back):
+                own = next((one for one in since if one["number"] == back["rollbackOf"]), self._own)
                 return Outcome(own, back)
         if self._others and _bounds(explained, self._asked) != self._asked:
             raise CliError("Other bounds were declared while these waited for their deadline.")
         left = [one for one in since if one["number"] not in self._others]
-        if over and not left and self._others:
+        if over and not left:
             raise CliError("The job ended while the bounds waited for their deadline.")
         for record in left or since[-1:]:
-            back = next((one for one in since if one.get("rollbackOf") == record["number"]), None)
+            back = next((one for one in since if one["rollbackOf"] == record["number"]), None)
             if not record["terminalState"] or not (back is None or back["terminalState"] or over):
                 # A later one tells of other bounds, and a way back has ended only once the job runs again.
                 return None
             if back is not None or over or record["terminatedReason"] != _FAILOVER:
                 return Outcome(record, back)
-        return Outcome() if over else None
+        return None
 
     def _tell_of_failovers(self, since: list[Record], found: Outcome | None) -> None:
         """A job that fails again and again is not waited for in silence."""

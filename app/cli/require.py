@@ -94,13 +94,13 @@ def require(
     why = ""
     if changed:
         with accepted(client, f"The bounds were accepted as version {version}, and stay so."):
-            earlier = with_earlier_deadlines(client, job_id, answer, wanted)
+            earlier = _with_earlier_deadlines(client, job_id, answer, wanted)
             if earlier:
                 warn(f"The deadline does not count for {', '.join(earlier)}, whose bounds have one already.")
             if wait:
                 outcome = wait_for_outcome(client, job_id, version, answer.get("X-Slotwise-Rescale"))
                 explained = client.get(f"/jobs/{job_id}/explanation")
-                short, why = missing(explained), _why_taken_back(explained, outcome)
+                short, why = _missing(explained), _why_taken_back(explained, outcome)
     waited_ms = int((time.monotonic() - began) * 1000)
     told = {"jobid": job_id, "changed": changed, "version": version}
     told |= {"rescale": outcome.record, "missing": short, "earlierDeadlines": earlier}
@@ -119,7 +119,7 @@ def require(
     _refuse_end(job, bounds, outcome, why)
 
 
-def with_earlier_deadlines(client: Client, job_id: str, answer: Headers, names: Iterable[str]) -> list[str]:
+def _with_earlier_deadlines(client: Client, job_id: str, answer: Headers, names: Iterable[str]) -> list[str]:
     """Which of the vertices ``names`` wait for an earlier deadline on, as the headers ``answer`` say."""
     _, _, listed = answer.get("X-Slotwise-Deadline", "").partition('vertices="')
     ids = listed.rstrip('"').split(",") if listed else []
@@ -255,7 +255,7 @@ def ask_dry_run(
     return dict(answer)
 
 
-def missing(explained: Json) -> list[str]:
+def _missing(explained: Json) -> list[str]:
     """A sentence for each vertex that runs at less than its upper bound allows."""
     sentences = []
     for vertex in explained["vertices"].values():

@@ -145,7 +145,7 @@ class RequirementsResult:
     version: int
     changed: bool
     kept_waiting: tuple[str, ...] = ()
-    rescale: str | None = field(default=None, compare=False)
+    rescale: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

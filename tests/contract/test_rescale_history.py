@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.api import record_cache
 from app.api.answers import BytesResponse
 from app.api.record_cache import AnswerCache
 from app.api.render.rescales import statistics
@@ -220,9 +219,8 @@ def test_percentiles(values: list[int], p50: float, p90: float, p999: float) -> 
     )
 
 
-def test_kept_answers_are_bounded_and_bound_to_their_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_cache, "_LIFE_S", 3600.0)
-    cache = AnswerCache()
+def test_kept_answers_are_bounded_and_bound_to_their_timeline() -> None:
+    cache = AnswerCache(lambda: 0.0)
     first, second = Timeline(records=1), Timeline(records=2)
     cache.keep("a", first, BytesResponse(b"one"))
     assert cache.find("a", second) is None
@@ -233,3 +231,16 @@ def test_kept_answers_are_bounded_and_bound_to_their_timeline(monkeypatch: pytes
     assert cache.find("49", first) is not None
     assert cache.find("18", first) is not None
     assert cache.find("17", first) is None
+    long = BytesResponse(b"x" * (32 * 1024 * 1024 + 1))
+    assert cache.keep("long", first, long) is long and cache.find("long", first) is None
+
+
+def test_a_kept_answer_expires() -> None:
+    """What is pruned by age makes no new timeline."""
+    now_s = 100.0
+    cache, timeline = AnswerCache(lambda: now_s), Timeline()
+    cache.keep("a", timeline, BytesResponse(b"one"))
+    now_s += 0.9
+    assert cache.find("a", timeline) is not None
+    now_s += 0.2
+    assert cache.find("a", timeline) is None

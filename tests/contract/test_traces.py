@@ -16,10 +16,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from app.api.tracing import OpenTelemetry
+from app.model.ids import derive_id
 from app.model.plan import Rung
 from app.model.protocol import Report
+from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
+from app.scheduler.adaptive.events import RequirementsUpdated
 from app.store.writes import PutRescale, UnitOfWork
+from app.worker.job.mailbox import RequestDecision
+from app.worker.views import RequirementsResult
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually, open_world
 
 PUT = "PUT /jobs/{jobid}/resource-requirements"
@@ -203,6 +208,23 @@ async def test_each_request_of_several_at_once_has_its_own_record(traced: Traced
         # The first record is that of the start, whose bounds are version 1.
         assert of(steps["rescale"])["slotwise.rescale.number"] == version
     assert of(last)["slotwise.rescale.outcome"] == "COMPLETED"
+
+
+async def test_a_request_that_was_not_written_has_no_part_in_the_next_record(traced: Traced) -> None:
+    world = traced.world
+    job_id = await world.running(GRAPH | {"config": RESTART_AT_ONCE})
+    put, decided = traced.world.control_plane.tracing, Requirements("other", 2, ())
+    assert isinstance(put, OpenTelemetry)
+    (record,) = await world.get(f"/jobs/{job_id}/rescales/history", limit=1)
+    coming = derive_id(job_id, "rescale", record["number"] + 1)
+    answer = RequirementsResult(2, True, rescale=coming)
+    put.decision(job_id, lambda _: RequestDecision(RequirementsUpdated(decided), answer))(
+        world.control_plane.job(job_id).state
+    )
+    world.driver().fail("Nothing works.")
+    failover = await traced.rescale(2)
+    assert of(failover)["slotwise.rescale.uuid"] == coming and failover.parent is None
+    assert traced.spans("decision") == []
 
 
 async def test_a_defect_of_a_trace_changes_nothing(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:

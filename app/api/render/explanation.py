@@ -42,7 +42,7 @@ def explanation(value: Explanation) -> schema.Explanation:
         rollback=_rollback(state),
         on_trial_until_ms=None if state.watch is None else state.watch.until_ms,
         pending=_pending(state),
-        cancelable_rescales=[one.record for one in state.pending if one.record and not one.begun],
+        cancelable_rescales=[one.record for one in state.pending if one.cancelable],
         sentences=list(value.sentences),
         violations=list(value.violations),
         last_batch_timestamp_ms=value.last_batch_ms,

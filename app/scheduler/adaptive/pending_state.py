@@ -31,5 +31,10 @@ class Pending:
     taken_back: TakenBack | None = None
 
     @property
+    def cancelable(self) -> bool:
+        """Whether it can be taken back by the number of its record."""
+        return bool(self.record) and not self.begun
+
+    @property
     def vertices(self) -> frozenset[str]:
         return frozenset(vertex for vertex, _ in self.former)

@@ -95,6 +95,11 @@ def tell(
     draft.set_timeline(closed=(*timeline.closed, ended), counts=_counted(timeline, reason.terminal_state))
 
 
+def next_record_uuid(state: JobState) -> str:
+    """Of the record that begins next, whatever it is of."""
+    return derive_id(state.job_id, "rescale", state.timeline.records + 1)
+
+
 def _new_record(
     draft: Draft,
     cause: TriggerCause,
@@ -109,7 +114,7 @@ def _new_record(
     timeline = state.timeline
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
-    number = timeline.records + 1
+    number, uuid = timeline.records + 1, next_record_uuid(state)
     vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
     # Failovers and changes of slots have no author, but for slots that bounds have waited for.
     asked: Requirements | ScalingPolicy | Pending | None = asked_before
@@ -122,7 +127,7 @@ def _new_record(
         asked = next((one for one in state.with_deadline if one not in waiting), None)
     draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
     return RescaleRecord(
-        uuid=derive_id(state.job_id, "rescale", number),
+        uuid=uuid,
         number=number,
         requirements_uuid=state.requirements.uuid,
         attempt_id=attempt_id,

@@ -22,6 +22,7 @@ from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.pending import kept_waiting, undoing
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.timeline import next_record_uuid
 from app.scheduler.step import status_of
 from app.worker.job.mailbox import RequestDecision
 from app.worker.refusals import InvalidRequest, StateConflict
@@ -199,8 +200,8 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
         raise StateConflict(refused)
     event = RequirementsUpdated(requirements, deadline)
     waiting = () if deadline is None else kept_waiting(state, requirements)
-    # The first record that begins from now on: that of the bounds, or that of the start of a job that has none yet.
-    rescale = derive_id(state.job_id, "rescale", state.timeline.records + 1)
+    # That of the bounds, or that of the start of a job that has no record yet.
+    rescale = next_record_uuid(state)
     return RequestDecision(event, RequirementsResult(version, True, waiting, rescale))
 
 
@@ -254,7 +255,7 @@ def decide_cancellation(
     """
     refuse_stale(asked, state.requirements.version)
     one = next((one for one in state.pending if one.record == record.number), None)
-    if one is None or one.begun:
+    if one is None or not one.cancelable:
         raise StateConflict(" ".join([_why_not_canceled(state, record, one), *_what_can_be_canceled(state)]))
     who = f"Canceled by {asked.requested_by}" if asked.requested_by else "Canceled"
     why = ended(f"{who}: {asked.reason}" if asked.reason else who)
@@ -285,5 +286,5 @@ def _what_can_be_canceled(state: JobState) -> list[str]:
     return [
         f"Rescale {one.record} can be canceled: bounds of version {one.version} still wait."
         for one in state.pending
-        if one.record and not one.begun
+        if one.cancelable
     ]

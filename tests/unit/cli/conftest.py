@@ -190,6 +190,7 @@ def explained(*pending: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """What commands read of the explanation. ``pending``: bounds that wait for their deadline."""
     supply = {"total": 4, "idle": 0, "outOfSight": False, "why": []}
     told = {"status": "RUNNING", "supply": supply, "vertices": {}, "rollback": None, "cancelableRescales": []}
+    told["schedulerState"] = "Executing"
     return {**told, "pending": list(pending), **changes}
 
 

@@ -10,6 +10,7 @@ import pytest
 from app.model.ids import vertex_id
 from tests.unit.cli.conftest import JOB_ID, explained
 from tests.unit.cli.test_rescales import ACCEPTED, HISTORY, REQUIREMENTS, open_record, record
+from tests.unit.cli.test_rescales import looks as given
 
 Run = Callable[..., Any]
 
@@ -64,7 +65,7 @@ def test_waiting_says_when_the_bounds_came_back(slotwise: Run, fake: Any) -> Non
     back = record(3, **UNDO, message="Takes back the bounds of version 2: not in time.")
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
     histories = ([open_record(2), record(1)], [back, ended, record(1)])
-    fake.on("GET", HISTORY, *((200, history) for history in histories))
+    given(fake, *histories)
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     outcome = slotwise("require", "delays", "delays=:4", "--deadline", "1min", "--wait")
     assert outcome.status == 3
@@ -89,7 +90,7 @@ def wait(
     """`require --wait` of bounds with a deadline. ``looks``: records since, and whether the bounds wait, one after
     another. ``upper``: the bound that is declared since they wait no longer."""
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
-    fake.on("GET", HISTORY, *((200, [*records, record(1)]) for records, _ in looks))
+    given(fake, *([*records, record(1)] for records, _ in looks))
 
     def vertex(upper: int) -> dict[str, Any]:
         declared = {"name": "delays", "lowerBound": 1, "upperBound": upper, "effectiveUpperBound": upper}

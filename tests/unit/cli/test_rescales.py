@@ -33,6 +33,7 @@ def record(number: int = 1, **changes: Any) -> dict[str, Any]:
         "reason": None,
         "rung": "new-driver",
         "outputGapInMillis": 12,
+        "rollbackOf": None,
         **changes,
     }
 
@@ -40,6 +41,18 @@ def record(number: int = 1, **changes: Any) -> dict[str, Any]:
 def open_record(number: int = 1) -> dict[str, Any]:
     unknown = ("terminalState", "terminatedReason", "endTimestampInMillis", "rung", "outputGapInMillis")
     return record(number, **dict.fromkeys(unknown))
+
+
+def looks(fake: Any, *histories: list[dict[str, Any]]) -> None:
+    """The histories that a command which waits for record 2 finds, one look after another; the last one for ever."""
+    left = list(histories)
+
+    def own(_: Any) -> Any:
+        found = [one for one in left[0] if one["number"] == 2]
+        return (200, found[0]) if found else (404, {"errors": ["No such rescale."]})
+
+    fake.routes["GET", f"/jobs/{JOB_ID}/rescales/details/{2:032x}"] = own
+    fake.routes["GET", HISTORY] = lambda _: (200, left.pop(0) if len(left) > 1 else left[0])
 
 
 def test_remarks_say_who_what_for_and_what_happened() -> None:
@@ -105,7 +118,7 @@ def wait(
 ) -> Any:
     """`require --wait` against a server that gives these histories one after another."""
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
-    fake.on("GET", HISTORY, *((200, history) for history in histories))
+    looks(fake, *histories)
     vertex = delays(in_force, allowed)
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained(vertices={"a": vertex})))
     return slotwise("require", "delays", "delays=:4", "--wait")
@@ -131,7 +144,27 @@ def test_waiting_says_what_the_operator_s_ceiling_cut(slotwise: Run, fake: Any) 
 
 
 def test_a_job_that_has_no_record_yet_is_waited_for(slotwise: Run, fake: Any) -> None:
-    assert wait(slotwise, fake, [], [open_record(2)], [record(2)]).status == 0
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
+    looks(fake, [], [open_record(2)], [record(2)])
+    created = (200, explained({"version": 2, "rescale": None, "former": {}}, schedulerState="Created"))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", created, (200, explained()))
+    assert slotwise("require", "delays", "delays=:4", "--wait").status == 0
+
+
+@pytest.mark.parametrize("histories", [([],), ([record(3)],), ([open_record(2)], [record(3)])])
+def test_a_record_that_is_not_kept_is_not_waited_for(slotwise: Run, fake: Any, histories: Any) -> None:
+    outcome = wait(slotwise, fake, *histories)
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err.startswith("How the rescale ended is not known: its record is not kept any more")
+
+
+def test_many_records_since_do_not_hide_the_own_one(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
+    fake.on("GET", f"/jobs/{JOB_ID}/rescales/details/{2:032x}", (200, record(2)))
+    fake.on("GET", HISTORY, (200, [record(number) for number in range(60, 40, -1)]))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
+    outcome = slotwise("require", "delays", "delays=:4", "--wait", "--json")
+    assert (outcome.status, outcome.json["rescale"]["number"]) == (0, 2)
 
 
 def test_what_others_did_before_and_after_is_not_the_outcome(slotwise: Run, fake: Any) -> None:
@@ -141,10 +174,12 @@ def test_what_others_did_before_and_after_is_not_the_outcome(slotwise: Run, fake
 
 def test_a_server_that_does_not_name_the_rescale_any_more(slotwise: Run, fake: Any) -> None:
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
-    fake.on("GET", HISTORY, (200, [open_record(2)]), (200, [record(3), record(2), record(1)]))
+    looks(fake, [open_record(2)], [record(3), record(2), record(1)])
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     outcome = slotwise("require", "delays", "delays=:4", "--wait", "--json")
     assert (outcome.status, outcome.json["rescale"]["number"]) == (0, 2)
+    looks(fake, [])
+    assert "is not kept any more" in slotwise("require", "delays", "delays=:4", "--wait").err
 
 
 def test_waiting_goes_on_with_the_record_of_a_failover(slotwise: Run, fake: Any) -> None:
@@ -165,7 +200,7 @@ def test_a_rescale_that_is_taken_back_is_waited_for_until_the_job_runs_again(
     going, done = {**open_record(3), "rollbackOf": 2}, record(3, rollbackOf=2)
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
     histories = ([going, failed, record(1)], [done, failed, record(1)])
-    fake.on("GET", HISTORY, *((200, history) for history in histories))
+    looks(fake, *histories)
     vertex = delays(2)
     said = explained(vertices={"a": vertex}, rollback={"rescale": 2, "reason": "boom"})
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, said))
@@ -197,8 +232,8 @@ def test_a_change_that_was_overtaken_ends_with_1(slotwise: Run, fake: Any) -> No
 
 def test_waiting_ends_with_the_job(slotwise: Run, fake: Any) -> None:
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
-    fake.on("GET", HISTORY, (200, []))
+    looks(fake, [])
     ended = (200, explained(status="CANCELED"))
-    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()), ended)
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained(schedulerState="Created")), ended)
     outcome = slotwise("require", "delays", "delays=:4", "--wait")
     assert (outcome.status, outcome.out) == (0, "Accepted as version 2. No rescale followed from it.\n")
