@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from app.cli.errors import CliError, NoServer, Refused, UsageError, is_away
+from app.cli.errors import CliError, NoServer, Refused, Stranger, UsageError, is_away
 from app.cli.output import warn
 from app.cli.strangers import ADVICE, is_stranger, no_http, no_tls, stranger
 from app.cli.tokens import read_token
@@ -83,14 +83,14 @@ class Client:
         self._http.close()
 
     @contextlib.contextmanager
-    def outlasting(self, patience_s: float, within_s: float = math.inf) -> Iterator[None]:
-        """In this block a GET is repeated for ``patience_s`` while there is no server that can answer it, but no longer
-        than ``within_s`` from now on."""
-        self._away_patience_s, self._away_until_s = patience_s, time.monotonic() + within_s
+    def outlasting(self, patience_s: float, until_s: float = math.inf) -> Iterator[None]:
+        """In this block a GET is repeated for ``patience_s`` while there is no server that can answer it, but not after
+        ``until_s``, by the monotonic clock."""
+        self._away_patience_s, self._away_until_s = patience_s, until_s
         try:
             yield
         finally:
-            self._away_patience_s = 0.0
+            self._away_patience_s, self._away_until_s = 0.0, math.inf
 
     def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Json:
         return self.request("GET", path, params=dict(params or {}))[0]
@@ -146,15 +146,20 @@ class Client:
                 response = self._asked(method, path, **request)
                 if response.status_code >= 400:
                     _decoded(response)
+                if is_told:
+                    warn("Waiting on: the server answers again.")
                 return response
             except CliError as error:
-                is_over = time.monotonic() >= min(began_s + self._away_patience_s, self._away_until_s)
-                if method != "GET" or is_over or not is_away(error):
+                end_s = min(began_s + self._away_patience_s, self._away_until_s)
+                if method != "GET" or time.monotonic() >= end_s or not is_away(error):
                     raise
                 if not is_told:
-                    warn(f"Waiting on: {error}")
+                    nobody = isinstance(error, NoServer | Stranger)
+                    why = f"The server at {self.server} does not answer." if nobody else str(error)
+                    for_s = f" for up to {end_s - began_s:.0f} s" if end_s < math.inf else ""
+                    warn(f"Waiting on: {why} It is asked again{for_s}.")
                 is_told = True
-                time.sleep(_AWAY_PAUSE_S)
+                time.sleep(min(_AWAY_PAUSE_S, max(0.0, end_s - time.monotonic())))
 
     def _asked(
         self,
@@ -165,7 +170,8 @@ class Client:
         patience_s: float | None = None,
         **request: Any,
     ) -> httpx.Response:
-        deadline = time.monotonic() + (UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s)
+        patience_s = UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s
+        deadline = min(time.monotonic() + patience_s, self._away_until_s)
         answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
         while True:
             response = self._send(method, path, answer_s=answer_s, **request)

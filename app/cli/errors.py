@@ -53,5 +53,7 @@ class NoServer(CliError):
 
 
 def is_away(error: CliError) -> bool:
-    """Whether there is, for now, no server that could tell."""
+    """Whether there is, for now, no server that could tell. A proxy before one that is away answers itself."""
+    if isinstance(error, Stranger):
+        return error.status in (502, 503, 504)
     return isinstance(error, NoServer) or (isinstance(error, Refused) and error.status == 503)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.client import Client
-from app.cli.errors import CliError, NoServer
+from app.cli.errors import CliError, NoServer, TimeIsOver, is_away
 from app.cli.events import JobChanges
 from app.cli.options import Call, JobArgument, WaitOption
 from app.cli.output import (
@@ -226,11 +226,15 @@ def ended_as(client: Client, job_id: str, state: str) -> CliError:
 def accepted(client: Client, sentence: str, within_s: float | None = None) -> Iterator[None]:
     """Wait in this block for what the server has accepted, even if it is started anew meanwhile. ``sentence`` is said
     if the waiting is broken off. ``within_s``: for how long is waited at most."""
+    until_s = time.monotonic() + (math.inf if within_s is None else within_s)
     try:
-        with client.outlasting(RESTART_PATIENCE_S, math.inf if within_s is None else within_s):
+        with client.outlasting(RESTART_PATIENCE_S, until_s):
             yield
-    except NoServer as error:
-        raise NoServer(*error.errors, sentence) from None
+    except CliError as error:
+        if not is_away(error):
+            raise
+        kind = TimeIsOver if time.monotonic() >= until_s else NoServer
+        raise kind(*error.errors, sentence) from None
     except KeyboardInterrupt:
         warn(sentence)
         raise

@@ -22,16 +22,18 @@ from app.model.status import TERMINAL_STATUSES
 _RECORDS = 20
 """The newest ones. More do not begin between two looks."""
 _FAILOVER = TerminatedReason.JOB_FAILOVER_RESTARTING
+_OVERTAKEN = TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED
 
 Record = dict[str, Any]
 
 
 class Outcome(NamedTuple):
     """``record``: the rescale, which has ended; None if none followed. ``back``: the record of the way back, if the
-    rescale was taken back."""
+    rescale was taken back. ``successor``: the record that took its place, if one did."""
 
     record: Record | None = None
     back: Record | None = None
+    successor: Record | None = None
 
 
 def wait_for_outcome(client: Client, job_id: str, version: int | None, rescale: str | None) -> Outcome:
@@ -129,7 +131,9 @@ class _Declared:
                 # A later one tells of other bounds, and a way back has ended only once the job runs again.
                 return None
             if back is not None or over or record["terminatedReason"] != _FAILOVER:
-                return Outcome(record, back)
+                is_overtaken = record["terminatedReason"] == _OVERTAKEN
+                later = (one for one in since if is_overtaken and one["number"] > record["number"])
+                return Outcome(record, back, next(later, None))
         return None
 
     def _tell_of_failovers(self, since: list[Record], found: Outcome | None) -> None:

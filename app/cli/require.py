@@ -151,7 +151,7 @@ def _why_taken_back(explained: Json, outcome: Outcome) -> str:
 
 def _refuse_end(job: str, bounds: list[str], outcome: Outcome, why: str) -> None:
     """The error of a rescale that did not succeed, or was taken back."""
-    record, back = outcome
+    record, back, successor = outcome
     if back is not None and is_undoing(back):
         raise TakenBack(why, "The former bounds are declared again; the job runs as before.")
     if back is not None:
@@ -161,10 +161,11 @@ def _refuse_end(job: str, bounds: list[str], outcome: Outcome, why: str) -> None
             f"{' '.join(bounds)} --retry",
         )
     if record is not None and record["terminatedReason"] not in _DONE:
-        reason, message = record["terminatedReason"], record.get("message")
-        if reason == TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED:
-            message = message or "other bounds were declared meanwhile."
-        why = f"{reason}: {message}" if message else reason
+        told = [record["message"]] if record["message"] else []
+        if successor is not None:
+            why = f": {successor['message']}" if successor["message"] else ""
+            told.append(f"Record {successor['number']} took its place ({successor['causeInWords']}{why})")
+        why = ": ".join(filter(None, [record["terminatedReason"], " ".join(told)]))
         raise CliError(f"The rescale did not succeed: {why}", f"See: slotwise rescales {job}")
 
 

@@ -15,7 +15,7 @@ import pytest
 from app.api.mark import API_VERSION, MARK
 from app.cli import client as client_module
 from app.cli.client import Client
-from app.cli.errors import NoServer, Refused
+from app.cli.errors import NoServer, Refused, TimeIsOver
 from app.cli.jobs import accepted
 from app.cli.submit import send
 
@@ -94,7 +94,11 @@ def test_who_waits_for_what_was_accepted_waits_for_a_server_that_is_started_anew
         client.request(method, "/config")
     assert len(asked) == times
     told = capsys.readouterr().err
-    assert told.count("Waiting on: No Slotwise server at") == (1 if method == "GET" else 0)
+    assert (
+        told.count("does not answer. It is asked again for up to 60 s.")
+        == told.count("answers again")
+        == (method == "GET")
+    )
 
 
 def test_a_server_that_stays_away_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,10 +108,34 @@ def test_a_server_that_stays_away_is_an_error_in_the_end(monkeypatch: pytest.Mon
     monkeypatch.setattr(client_module, "_AWAY_PAUSE_S", 0.0)
     with (
         closing(Client(transport=httpx.MockTransport(refuse))) as client,
-        pytest.raises(NoServer, match=r"It continues\."),
+        pytest.raises(TimeIsOver, match=r"It continues\."),
         accepted(client, "It continues.", 0.01),
     ):
         client.get("/config")
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_before_a_server_that_is_away_is_waited_for_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    answers = [httpx.Response(status, text="Bad Gateway"), httpx.Response(200, json={}, headers={MARK: "v1"})]
+    monkeypatch.setattr(client_module, "_AWAY_PAUSE_S", 0.0)
+    monkeypatch.setattr(client_module, "UNAVAILABLE_PATIENCE_S", 0.0)
+    with (
+        closing(Client(transport=httpx.MockTransport(lambda _: answers.pop(0)))) as client,
+        accepted(client, "It continues."),
+    ):
+        client.get("/config")
+    assert "does not answer" in capsys.readouterr().err and answers == []
+
+
+def test_who_gives_up_is_told_what_continues() -> None:
+    with (
+        closing(Client(transport=httpx.MockTransport(lambda _: httpx.Response(502)))) as client,
+        pytest.raises(NoServer, match=r"It continues\."),
+        accepted(client, "It continues."),
+    ):
+        client.request("POST", "/jobs")
 
 
 @pytest.mark.parametrize(("headers", "times"), [({}, 1), ({"Retry-After": "0"}, 2)])

@@ -144,7 +144,8 @@ def test_following_goes_over_attempts_and_a_server_that_is_away_to_the_end_of_th
     assert outcome.err.splitlines() == [
         "The log of attempt 2 is not there.",
         "Attempt 3 is not kept any more.",
-        "Waiting on: The database is away.",
+        "Waiting on: The database is away. It is asked again.",
+        "Waiting on: the server answers again.",
     ]
 
 

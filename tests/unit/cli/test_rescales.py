@@ -34,6 +34,7 @@ def record(number: int = 1, **changes: Any) -> dict[str, Any]:
         "rung": "new-driver",
         "outputGapInMillis": 12,
         "rollbackOf": None,
+        "causeInWords": "bounds were declared",
         **changes,
     }
 
@@ -222,12 +223,24 @@ def test_the_record_of_a_way_back_names_the_other(slotwise: Run, fake: Any) -> N
     assert "takes back: record 2" in slotwise("rescales", "delays", "--record", f"{3:032x}").out
 
 
-def test_a_change_that_was_overtaken_ends_with_1(slotwise: Run, fake: Any) -> None:
-    late = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
-    outcome = wait(slotwise, fake, [open_record(3), late, record(1)])
+@pytest.mark.parametrize(
+    ("own", "successor", "told"),
+    [
+        (None, {}, "RESOURCE_REQUIREMENTS_UPDATED: Record 3 took its place (bounds were declared)"),
+        (
+            "Others wait.",
+            {"causeInWords": "a floor or ceiling was set", "message": "Why."},
+            "RESOURCE_REQUIREMENTS_UPDATED: Others wait. Record 3 took its place (a floor or ceiling was set: Why.)",
+        ),
+    ],
+)
+def test_a_change_that_was_overtaken_ends_with_1_and_names_the_other(
+    slotwise: Run, fake: Any, own: str | None, successor: dict[str, Any], told: str
+) -> None:
+    late = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED", message=own)
+    outcome = wait(slotwise, fake, [{**open_record(3), **successor}, late, record(1)])
     assert outcome.status == 1
-    told = "The rescale did not succeed: RESOURCE_REQUIREMENTS_UPDATED: other bounds were declared meanwhile."
-    assert told in outcome.err
+    assert f"The rescale did not succeed: {told}\n" in outcome.err
 
 
 def test_waiting_ends_with_the_job(slotwise: Run, fake: Any) -> None:
