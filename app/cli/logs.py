@@ -170,16 +170,13 @@ def _to_the_end(
 ) -> Iterator[Part]:
     """``reached``: where the log of an executor goes on, since all attempts of a driver have the same executors."""
     driver = None if of is None else _driver_of(client, job_id, attempt)
-    at, is_complete, told = reached.get(driver, 0), False, ""
-    printed, is_moved, is_checked = "", False, of is not None
+    place, is_complete, told = _Place(reached.get(driver, 0), can_move=of is not None), False, ""
     while not is_complete:
-        mark = _mark(printed) if is_checked and not is_moved else ""
-        begin = at - len(mark.encode())
         try:
-            text, headers = _asked(client, job_id, attempt, begin, of)
+            text, headers = _asked(client, job_id, attempt, place.begin, of)
         except Refused as error:
             if of is not None and error.status == _BEHIND_THE_END:
-                at, is_moved = 0, True
+                place.search()
                 continue
             if of is None or error.status != _NOT_THERE or not _is_running(client, job_id, attempt):
                 raise
@@ -190,42 +187,70 @@ def _to_the_end(
             time.sleep(_LOOK_S)
             continue
         following = int(headers["X-Slotwise-Next"])
-        size = int(headers.get("X-Slotwise-Size", following))
-        if is_moved and at == 0 and size > _LAST_BYTES:
-            at = size - _LAST_BYTES
+        new = place.take(text, following, int(headers.get("X-Slotwise-Size", following)))
+        if new is None:
             continue
-        if following < min(at, size):
-            # The line that was printed last goes on growing, and is held back until it has its end.
-            time.sleep(_POLL_S)
-            continue
-        if not text.startswith(mark):
-            # All files of a rolled log count, and the oldest was removed: what was printed stands elsewhere now.
-            at, is_moved = 0, True
-            continue
-        text = text.removeprefix(mark)
-        at, is_complete = following, headers["X-Slotwise-Complete"] == "true"
-        reached[driver] = at
-        if is_moved:
-            is_checked = _is_found(printed, text)
-            text, is_moved = text.rpartition(printed)[2] if is_checked else text, False
-        printed = (printed + text)[-_LAST_CHARACTERS:]
-        if text:
-            yield attempt, text
+        if place.has_gap:
+            warn(
+                "Spark has removed old files of this log: lines before the next one may be missing, or come again."
+            )
+        is_complete, reached[driver] = headers["X-Slotwise-Complete"] == "true", place.at
+        if new:
+            yield attempt, new
         elif not is_complete:
             time.sleep(_POLL_S)
 
 
-def _mark(printed: str) -> str:
-    """The end of what was ``printed``, as far as it has as many bytes in the log: none that are hidden or replaced."""
-    return re.split(r"[*\ufffd]", printed)[-1][-_MARK_CHARACTERS:]
+class _Place:
+    """Where a log goes on. That of an executor ``can_move``: if Spark keeps a limited number of its files, bytes count
+    from the oldest one that is left, and after the removal of one what was printed stands elsewhere. So the end of that
+    is read again each time, and is searched for if something else is there."""
 
+    def __init__(self, at: int, *, can_move: bool) -> None:
+        self.at = at
+        self.has_gap = False
+        """Whether the search that has just ended found nothing."""
+        self._can_move = can_move
+        self._printed = ""
+        self._is_searched = False
 
-def _is_found(printed: str, text: str) -> bool:
-    """Whether ``text`` has the end of what was ``printed``. Where it has not, places may be uncertain."""
-    if len(printed) == _LAST_CHARACTERS and text.count(printed) == 1:
-        return True
-    warn("Spark has removed old files of this log: lines before the next one may be missing, or come again.")
-    return False
+    @property
+    def begin(self) -> int:
+        """The byte from which to read."""
+        return self.at - len(self._mark().encode())
+
+    def search(self) -> None:
+        """What was printed stands elsewhere."""
+        self.at, self._is_searched = 0, True
+
+    def take(self, text: str, following: int, size: int) -> str | None:
+        """What is new in the ``text`` between `begin` and ``following``, in a log of ``size`` bytes; None if it has to
+        be read from elsewhere."""
+        mark, self.has_gap = self._mark(), False
+        if self._is_searched and self.at == 0 and size > _LAST_BYTES:
+            self.at = size - _LAST_BYTES
+            return None
+        if following < min(self.at, size):
+            # The line that was printed last goes on growing, and is held back until it has its end.
+            return ""
+        if not text.startswith(mark):
+            self.search()
+            return None
+        new, self.at = text.removeprefix(mark), following
+        if self._is_searched:
+            self._is_searched = False
+            # Where nothing is found, places may be uncertain, and are not compared any more.
+            self._can_move = len(self._printed) == _LAST_CHARACTERS and new.count(self._printed) == 1
+            self.has_gap = not self._can_move
+            new = new.rpartition(self._printed)[2] if self._can_move else new
+        self._printed = (self._printed + new)[-_LAST_CHARACTERS:]
+        return new
+
+    def _mark(self) -> str:
+        """The end of what was printed, as far as it has as many bytes in the log: none that are hidden or replaced."""
+        if self._is_searched or not self._can_move:
+            return ""
+        return re.split(r"[*\ufffd]", self._printed)[-1][-_MARK_CHARACTERS:]
 
 
 def _driver_of(client: Client, job_id: str, attempt: int) -> Driver:

@@ -105,8 +105,8 @@ class Scenario:
         shown = ", ".join(f"{vertex}={lower}:{upper}" for vertex, (lower, upper) in wanted.items())
         self.display.step(f"PUT resource-requirements, {name}: {shown}")
         before = self._look()
-        declare(self.client, self.job_id, wanted, f"demo: {name}")
-        record = self._rescale_after(before)
+        _, _, answer = declare(self.client, self.job_id, wanted, f"demo: {name}")
+        record = self._ended(lambda one: one["rescaleUuid"] == answer["X-Slotwise-Rescale"])
         self.display.note(sentence_of(record))
         seen = self._look()
         for sentence in seen.sentences:
@@ -119,14 +119,13 @@ class Scenario:
             "explanation": list(seen.sentences),
         }
 
-    def _rescale_after(self, before: Look) -> dict[str, Any]:
-        """The first record since the look ``before``, once it has ended."""
-        last = max((record["number"] for record in before.rescales), default=0)
+    def _ended(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The record of a rescale, once it has ended."""
         found: list[dict[str, Any]] = []
 
         def ended(seen: Look) -> bool:
-            found[:] = [record for record in seen.rescales if record["number"] == last + 1]
-            return bool(found) and found[0]["terminalState"] is not None
+            found[:] = [record for record in seen.rescales if is_it(record) and record["terminalState"]]
+            return bool(found)
 
         self._until("the rescale has ended", ended)
         return found[0]
@@ -139,7 +138,8 @@ class Scenario:
         self.display.step(f"kill -9 {pid}, the driver")
         killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        record = self._rescale_after(before)
+        last = max((one["number"] for one in before.rescales), default=0)
+        record = self._ended(lambda one: one["number"] == last + 1)
         rows_then = self.rows_done
         seen = self._until(
             "a new driver runs and writes",
