@@ -48,6 +48,7 @@ from app.worker.requests.declared import (
     refuse_stale,
     with_policy,
 )
+from app.worker.requests.driver_logs import DriverLogs
 from app.worker.requests.dry_run import dry_run
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.executor_logs import ExecutorLogs
@@ -66,7 +67,6 @@ from app.worker.requests.requirements import (
 )
 from app.worker.requests.stop import decide_stop, savepoint_id, savepoint_of
 from app.worker.requests.submission import Submission
-from app.worker.requests.views_of_logs import DriverLogs
 from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of

@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from app.api.auth import Tokens
-from app.worker.requests import views_of_logs
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.live import listening
 from tests.contract.test_tokens import TOKEN, guarded  # noqa: F401 - a fixture
@@ -207,18 +206,21 @@ async def test_following_goes_on_until_the_attempt_is_over_and_nothing_is_missin
             assert [line async for line in lines] == ["the error, unended"]
 
 
-async def test_a_client_that_leaves_and_a_server_that_stops_end_the_following(world: World) -> None:
+async def test_a_client_that_leaves_and_a_server_that_stops_end_the_following(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = await world.running()
     write(world.driver(), "begun\n")
-    logs = world.control_plane.logs
+    one_at_a_time = asyncio.Semaphore(1)
+    monkeypatch.setattr(world.control_plane.logs, "_followers", one_at_a_time)
     async with listening(world) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         path = f"/jobs/{job_id}/attempts/1/logs"
         async with http.stream("GET", path, params={"follow": "true"}, timeout=60) as answer:
             assert await anext(answer.aiter_lines()) == "begun"
-            assert logs._followers._value == views_of_logs._FOLLOWERS_MAX - 1
+            assert one_at_a_time.locked()
 
         async def nobody() -> bool:
-            return logs._followers._value == views_of_logs._FOLLOWERS_MAX
+            return not one_at_a_time.locked()
 
         await eventually(nobody, "the client that left is let go of")
         async with http.stream("GET", path, params={"follow": "true"}, timeout=60) as answer:

@@ -19,8 +19,8 @@ from app.api.routes import Operation
 from app.api.schema import runs as schema
 from app.api.schema.base import made_of
 from app.worker.refusals import ControlPlaneError
+from app.worker.requests.driver_logs import AttemptView
 from app.worker.requests.log_parts import LogPart
-from app.worker.requests.views_of_logs import AttemptView
 
 LOG_LIMIT_BYTES = 1 << 20
 MAX_LOG_LIMIT_BYTES = 2 << 20

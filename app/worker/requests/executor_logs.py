@@ -21,8 +21,8 @@ from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
 from app.worker.refusals import LogGone, StateConflict, Unavailable
+from app.worker.requests.driver_logs import attempt_in, secrets_of_job
 from app.worker.requests.log_parts import LINE_PATIENCE_S, LogPart, Window, around_bytes, part_of
-from app.worker.requests.views_of_logs import attempt_in, secrets_of_job
 from app.worker.retrying import reading
 from app.worker.views import JobView
 
@@ -76,9 +76,12 @@ class ExecutorLogs:
             ) from error
         is_over = row.state is AttemptState.DEAD
         is_growing = not is_over and self._has_grown((job.job_id, executor, output), found.length)
-        content = await asyncio.to_thread(_bytes_of, found)
-        window = Window(content, found.begin, found.length, is_over, is_growing)
-        return await asyncio.to_thread(part_of, window, offset, limit, known)
+
+        def cut() -> LogPart:
+            window = Window(_bytes_of(found), found.begin, found.length, is_over, is_growing)
+            return part_of(window, offset, limit, known)
+
+        return await asyncio.to_thread(cut)
 
     def _has_grown(self, log: tuple[str, int, str], length: int) -> bool:
         """Whether a log of ``length`` has grown lately, as far as is known here."""

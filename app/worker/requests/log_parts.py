@@ -23,8 +23,9 @@ _CHARACTER_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What stands in a log from byte ``begin`` on. ``first``: the first byte that was not cut off; ``end``: where the
-    log ends now. ``is_over``: nothing more is written; ``is_growing``: a last line without an end may go on."""
+    """What stands in a log from byte ``begin`` on; a negative one is before its begin in the file. ``first``: the first
+    byte that was not cut off; ``end``: where the log ends now. ``is_over``: nothing more is written; ``is_growing``: a
+    last line without an end may go on."""
 
     content: bytes
     begin: int
@@ -88,23 +89,23 @@ def part_of(window: Window, offset: int, limit: int, known: Sequence[str]) -> Lo
     )
 
 
-def _whole_lines(window: bytes, at: int, stop: int) -> int:
+def _whole_lines(content: bytes, at: int, stop: int) -> int:
     """Where the last line that ends before ``stop`` has its end; 0 if none does behind ``at``."""
-    return window.rfind(b"\n", at, stop) + 1
+    return content.rfind(b"\n", at, stop) + 1
 
 
-def _whole_characters(window: bytes, at: int, stop: int) -> int:
+def _whole_characters(content: bytes, at: int, stop: int) -> int:
     """Where the last character that ends before ``stop`` has its end; that of the first one if there is no other."""
-    begin = _character(window, stop)
-    first = window[at]
+    begin = _character(content, stop)
+    first = content[at]
     length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
-    return begin if begin > at else min(at + length, len(window))
+    return begin if begin > at else min(at + length, len(content))
 
 
-def _character(window: bytes, at: int) -> int:
+def _character(content: bytes, at: int) -> int:
     """Where the character of UTF-8 begins that ``at`` is in."""
-    if at < len(window) and window[at] & 0xC0 == 0x80:
+    if at < len(content) and content[at] & 0xC0 == 0x80:
         for begin in range(at - 1, max(-1, at - _CHARACTER_BYTES), -1):
-            if window[begin] & 0xC0 != 0x80:
-                return begin if window[begin] >= 0xC0 else at
+            if content[begin] & 0xC0 != 0x80:
+                return begin if content[begin] >= 0xC0 else at
     return at

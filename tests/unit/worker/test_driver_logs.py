@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from app.worker.refusals import BeyondLog, LogGone, Unavailable
-from app.worker.requests import log_parts, views_of_logs
+from app.worker.requests import driver_logs, log_parts
+from app.worker.requests.driver_logs import _Stretch
 from app.worker.requests.log_parts import LogPart, around_bytes, part_of
-from app.worker.requests.views_of_logs import _Stretch
 from app.worker.views import JobView
 from tests.unit.worker.fakes import Rig, rig_on
 from tests.unit.worker.test_control_plane import restarting
@@ -187,13 +187,15 @@ async def test_where_it_is_not_known_where_an_attempt_begins_its_log_and_the_one
 async def test_who_follows_a_log_that_never_stands_still_is_sent_away_too(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views_of_logs, "_LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr(driver_logs, "_LOOK_EVERY_S", -1.0)
     log = tmp_path / "driver.log"
     log.write_bytes(b"line\n" * 100_000)
     async with rig_on(sqlite_url, tmp_path) as rig:
         logs_to(rig, log)
         job = await restarting(rig)
         logs, view = rig.plane.logs, rig.plane.job(job)
+        one_at_a_time = asyncio.Semaphore(1)
+        monkeypatch.setattr(logs, "_followers", one_at_a_time)
         asked = 0
 
         def job_of() -> JobView:
@@ -208,13 +210,13 @@ async def test_who_follows_a_log_that_never_stands_still_is_sent_away_too(
             monkeypatch.setattr(logs, "_is_closing", lambda: True)
             with pytest.raises(Unavailable, match="stopping"):
                 await anext(parts)
-        assert logs._followers._value == views_of_logs._FOLLOWERS_MAX
+        assert not one_at_a_time.locked()
 
 
 async def test_who_follows_a_log_in_which_nothing_comes_is_sent_away_in_the_end(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views_of_logs, "_QUIET_MAX_S", -1.0)
+    monkeypatch.setattr(driver_logs, "_QUIET_MAX_S", -1.0)
     log = tmp_path / "driver.log"
     log.write_bytes(b"line\n")
     async with rig_on(sqlite_url, tmp_path) as rig:

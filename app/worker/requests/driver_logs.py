@@ -80,7 +80,8 @@ class _Stretch:
             first, end = self.bounds_in(opened)
             place = max(self.begin + offset, first)
             begin = max(opened.first, place - around)
-            content = opened.read(begin, min(place + size, end) + around)
+            # Who follows a log in which nothing is new needs nothing around it.
+            content = opened.read(begin, min(place + size, end) + around) if place < end else b""
             is_young = time.time() - opened.written_s < LINE_PATIENCE_S
         return Window(
             content,
