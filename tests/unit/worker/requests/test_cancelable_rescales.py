@@ -1,0 +1,44 @@
+"""Which rescales an explanation says can be canceled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from app.api.render import explanation as render
+from app.scheduler.adaptive.events import CancelRequested
+from app.scheduler.step import status_of
+from app.worker.requests.explanation import explanation
+from app.worker.views import JobView, Supply
+from tests.unit.scheduler.driving import Job, restarting_job
+from tests.unit.scheduler.test_pending import ROLLBACK, waiting, within
+from tests.unit.scheduler.test_rollback import fail
+
+
+def begun() -> Job:
+    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s")
+    job.put(1, 1, deadline=within(job, 10, ROLLBACK)).wait(1)
+    assert [one.begun for one in job.state.pending] == [True]
+    return job
+
+
+@pytest.mark.parametrize(
+    ("made", "numbers"),
+    [
+        (lambda: Job(lower=1, upper=2).run(held=2), []),
+        (lambda: waiting(ROLLBACK), [2]),
+        # Without a deadline, as long as it waits for slots.
+        (lambda: Job(lower=1, upper=2).run(held=2).put(1, 4), [2]),
+        (lambda: Job(lower=1, upper=2).run(held=2).put(1, 4).hold(4).wait(100), []),
+        # The record that is open is that of the failover.
+        (lambda: fail(waiting(ROLLBACK)), [2]),
+        (begun, []),
+        (lambda: waiting(ROLLBACK).do(CancelRequested()).stops(), []),
+    ],
+)
+def test_what_can_be_canceled(made: Callable[[], Job], numbers: list[int]) -> None:
+    job = made()
+    view = JobView(job.state, status_of(job.state), 0, None, None, 1)
+    told = explanation(view, now_ms=job.now_ms, supply=Supply(8, 0), allotment=None, last_batch_ms=None)
+    assert render.explanation(told).cancelable_rescales == numbers
