@@ -67,7 +67,7 @@ async def test_a_rescale_with_its_first_batch(world: World, url: str) -> None:
     more = bounds(flights=(1, 3), delays=(1, 2), store=(1, 1))
     answer = await world.put(job_id, more)
     async with asyncio.timeout(PATIENCE_S):
-        record, back = await outcome_of(url, job_id, answer)
+        record, back, _ = await outcome_of(url, job_id, answer)
     assert (record["number"], record["terminalState"], back) == (2, "COMPLETED", None)
     assert record["rescaleUuid"] == answer.headers["X-Slotwise-Rescale"]
     assert "X-Slotwise-Rescale" not in (await world.put(job_id, more)).headers
@@ -79,11 +79,12 @@ async def test_bounds_of_others_are_not_the_outcome(world: World, url: str) -> N
         await world.put(job_id, bounds(flights=(1, most), delays=(1, 2), store=(1, 1))) for most in (12, 3)
     ]
     async with asyncio.timeout(PATIENCE_S):
-        record, _ = await outcome_of(url, job_id, first)
+        record, _, successor = await outcome_of(url, job_id, first)
     assert (record["number"], record["terminatedReason"]) == (2, "RESOURCE_REQUIREMENTS_UPDATED")
+    assert successor is not None and successor["number"] == 3
     async with asyncio.timeout(PATIENCE_S):
-        record, _ = await outcome_of(url, job_id, second)
-    assert (record["number"], record["terminatedReason"]) == (3, "SUCCEEDED")
+        record, _, none = await outcome_of(url, job_id, second)
+    assert (record["number"], record["terminatedReason"], none) == (3, "SUCCEEDED", None)
 
 
 async def test_bounds_whose_job_fails_while_they_wait_for_their_deadline(world: World, url: str) -> None:
@@ -98,7 +99,7 @@ async def test_bounds_whose_job_fails_while_they_wait_for_their_deadline(world: 
     found = await begun(url, lambda client: uuid_of_waiting(client, job_id))
     assert (await world.http.delete(f"/jobs/{job_id}/rescales/{found}")).status_code == 200
     async with asyncio.timeout(PATIENCE_S):
-        ended, back = await waits
+        ended, back, _ = await waits
     assert (ended["number"], ended["terminatedReason"]) == (2, "JOB_FAILOVER_RESTARTING")
     assert (back["number"], back["rollbackOf"]) == (4, 2)
 
