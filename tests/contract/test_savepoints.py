@@ -62,6 +62,7 @@ async def test_a_batch_job_has_none(world: World) -> None:
             {"cancel-job": True},
             "The field cancel-job should be false: POST to /stop to end a job, found true.",
         ),
+        *(({"cancel-job": zero}, "The field cancel-job should be false") for zero in (0, 0.0)),
         ({"formatType": "ODD"}, "The field formatType should be CANONICAL or NATIVE"),
         ({"triggerId": "x"}, "The field triggerId should be 32 hexadecimal digits"),
         ({"nope": 1}, "The field 'nope' is not known"),

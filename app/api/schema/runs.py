@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from app.api.parameters import GivenId
@@ -85,15 +85,22 @@ class StopBody(Schema):
     trigger_id: _TriggerId = None
 
 
+def _no_number(value: object) -> object:
+    """0 and 0.0 are equal to false, and so would be taken for it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
 class SavepointBody(Schema):
     """What Flink's client sends for a savepoint of a job that runs on."""
 
     target_directory: Annotated[None, Expected("left out: a savepoint is the job's own checkpoint")] = Field(
         default=None, alias="target-directory"
     )
-    cancel_job: Annotated[Literal[False] | None, Expected("false: POST to /stop to end a job")] = Field(
-        default=None, alias="cancel-job"
-    )
+    cancel_job: Annotated[
+        Literal[False] | None, BeforeValidator(_no_number), Expected("false: POST to /stop to end a job")
+    ] = Field(default=None, alias="cancel-job")
     format_type: _Format = Field(default=None, alias="formatType")
     trigger_id: _TriggerId = Field(default=None, alias="triggerId")
 
