@@ -28,6 +28,7 @@ ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 UNAVAILABLE_PATIENCE_S = 10.0
 _AWAY_PAUSE_S = 0.5
+_LAST_TRY_S = 0.1
 MAX_TRIES = 5
 
 Json = Any
@@ -144,10 +145,10 @@ class Client:
         while True:
             try:
                 response = self._asked(method, path, **request)
+                if is_told and response.status_code != 503:
+                    warn("Waiting on: the server answers again.")
                 if response.status_code >= 400:
                     _decoded(response)
-                if is_told:
-                    warn("Waiting on: the server answers again.")
                 return response
             except CliError as error:
                 end_s = min(began_s + self._away_patience_s, self._away_until_s)
@@ -156,8 +157,8 @@ class Client:
                 if not is_told:
                     nobody = isinstance(error, NoServer | Stranger)
                     why = f"The server at {self.server} does not answer." if nobody else str(error)
-                    for_s = f" for up to {end_s - began_s:.0f} s" if end_s < math.inf else ""
-                    warn(f"Waiting on: {why} It is asked again{for_s}.")
+                    for_s = f" for up to {end_s - time.monotonic():.0f} s" if end_s < math.inf else ""
+                    warn(f"Waiting on: {why} The server is asked again{for_s}.")
                 is_told = True
                 time.sleep(min(_AWAY_PAUSE_S, max(0.0, end_s - time.monotonic())))
 
@@ -212,11 +213,14 @@ class Client:
         raise AssertionError("unreachable")
 
     def _send(self, method: str, path: str, *, answer_s: float, **request: Any) -> httpx.Response:
-        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=answer_s)
+        left_s = max(_LAST_TRY_S, self._away_until_s - time.monotonic())
+        timeout = httpx.Timeout(
+            ANSWER_TIMEOUT_S, connect=min(CONNECT_TIMEOUT_S, left_s), read=min(answer_s, left_s)
+        )
         try:
             return self._http.request(method, path, timeout=timeout, **request)
         except httpx.RequestError as error:
-            raise self._unanswered(error, answer_s) from None
+            raise self._unanswered(error, timeout) from None
 
     def lines(self, path: str, params: Mapping[str, str], headers: Headers | None = None) -> Iterator[str]:
         """The lines of a stream of events, as they come.
@@ -236,7 +240,7 @@ class Client:
                     _decoded(response)
                 yield from lines_of(response.iter_text())
         except httpx.RequestError as error:
-            raise self._unanswered(error, ANSWER_TIMEOUT_S) from None
+            raise self._unanswered(error, timeout) from None
 
     def end_lines(self) -> None:
         """End the stream of events that another thread reads, which is told that it broke off."""
@@ -245,15 +249,15 @@ class Client:
             with contextlib.suppress(OSError):
                 self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
-    def _unanswered(self, error: httpx.RequestError, answer_s: float) -> CliError:
+    def _unanswered(self, error: httpx.RequestError, timeout: httpx.Timeout) -> CliError:
         """Why there is no answer, and what to do."""
         if isinstance(error, httpx.ConnectTimeout):
             return NoServer(
-                f"The server at {self.server} could not be reached within {CONNECT_TIMEOUT_S:.0f} s."
+                f"The server at {self.server} could not be reached within {timeout.connect:.3g} s."
             )
         if isinstance(error, httpx.TimeoutException):
             return NoServer(
-                f"The server at {self.server} did not answer within {answer_s:.0f} s. If it is not a Slotwise "
+                f"The server at {self.server} did not answer within {timeout.read:.3g} s. If it is not a Slotwise "
                 f"server: {ADVICE[0].lower()}{ADVICE[1:]}"
             )
         if isinstance(error, httpx.ConnectError):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.cli.client import Client, Json
-from app.cli.errors import CliError, is_away
+from app.cli.errors import CliError, Stranger, is_away
 from app.cli.options import Call
 from app.cli.output import format_time, print_json, say, until_interrupted, warn
 
@@ -187,7 +187,8 @@ class JobChanges:
                         self._is_followed = True
                         self._has_changed.set()
             except CliError as error:
-                if not is_away(error):
+                if not is_away(error) or (isinstance(error, Stranger) and self._stream.last_id is None):
+                    # A proxy may answer for the stream only, and go on so.
                     return
             except (ValueError, RuntimeError):
                 # What came is no event, or the client was closed.

@@ -104,6 +104,9 @@ def logs(
     client, job_id = call.client, call.client.find_job(job)
     of = None if executor is None else {"executor": executor, "output": output.value}
     parts = (_followed if follow else _once)(client, job_id, attempt, of)
+    if follow and job_id == job.lower():
+        # An id is not looked up. Only a server that has answered once is waited for.
+        client.get(f"/jobs/{job_id}/status")
     # The job may well go on without a server.
     with until_interrupted(), client.outlasting(math.inf if follow else 0.0):
         for part in parts:

@@ -43,15 +43,14 @@ def wait_for_outcome(client: Client, job_id: str, version: int | None, rescale: 
         CliError: while the bounds waited for their deadline others were declared, or the job ended; or the record is
             not kept.
     """
-    if rescale is None:
-        # A server that was started anew, and knows the request again, does not name it.
-        rescale = next((str(one["rescaleUuid"]) for one in history(client, job_id, limit=1)), "")
     declared, watch = _Declared(version), ClusterWatch()
     with JobChanges(client, job_id) as changes:
         while True:
             # Asked before the records: a job that has ended makes no further ones.
             explained = client.get(f"/jobs/{job_id}/explanation")
             watch.look(explained["supply"])
+            # A server that was started anew, and knows the request again, does not name it. There may be none yet.
+            rescale = rescale or next((one["rescaleUuid"] for one in history(client, job_id, limit=1)), None)
             own = _details(client, job_id, rescale) if rescale else None
             records = history(client, job_id, limit=_RECORDS)[::-1]
             outcome = declared.look(explained, own, records)
@@ -101,7 +100,7 @@ class _Declared:
                 return Outcome() if over else None
             raise CliError(
                 "How the rescale ended is not known: its record is not kept any more "
-                "(web.adaptive-scheduler.rescale-history.size)."
+                "(web.adaptive-scheduler.rescale-history.size, history_max_age_days)."
             )
         assert self._own is not None
         first = self._own["number"]
@@ -132,7 +131,8 @@ class _Declared:
                 return None
             if back is not None or over or record["terminatedReason"] != _FAILOVER:
                 is_overtaken = record["terminatedReason"] == _OVERTAKEN
-                later = (one for one in since if is_overtaken and one["number"] > record["number"])
+                # Between a record and the newest ones there may be others that were not read.
+                later = (one for one in since if is_overtaken and one["number"] == record["number"] + 1)
                 return Outcome(record, back, next(later, None))
         return None
 

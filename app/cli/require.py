@@ -19,7 +19,7 @@ from app.cli.outcome import Outcome, is_undoing, wait_for_outcome
 from app.cli.output import Columns, format_ms, or_dash, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, sentence_of
 from app.model.requirements import OnTimeout
-from app.model.rescale import TerminatedReason
+from app.model.rescale import TerminatedReason, TriggerCause
 
 _WORTH_TELLING_MS = 5_000
 _DONE = (TerminatedReason.SUCCEEDED, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE)
@@ -163,8 +163,13 @@ def _refuse_end(job: str, bounds: list[str], outcome: Outcome, why: str) -> None
     if record is not None and record["terminatedReason"] not in _DONE:
         told = [record["message"]] if record["message"] else []
         if successor is not None:
-            why = f": {successor['message']}" if successor["message"] else ""
-            told.append(f"Record {successor['number']} took its place ({successor['causeInWords']}{why})")
+            # A new version of the job has the cause of declared bounds. Its message says what it is.
+            message, cause = successor["message"], successor["triggerCause"]
+            words = (
+                None if message and cause == TriggerCause.UPDATE_REQUIREMENT else successor["causeInWords"]
+            )
+            why = ": ".join(filter(None, [words, message]))
+            told.append(f"Record {successor['number']} took its place ({why})")
         why = ": ".join(filter(None, [record["terminatedReason"], " ".join(told)]))
         raise CliError(f"The rescale did not succeed: {why}", f"See: slotwise rescales {job}")
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -95,7 +96,7 @@ def test_who_waits_for_what_was_accepted_waits_for_a_server_that_is_started_anew
     assert len(asked) == times
     told = capsys.readouterr().err
     assert (
-        told.count("does not answer. It is asked again for up to 60 s.")
+        told.count("does not answer. The server is asked again for up to 60 s.")
         == told.count("answers again")
         == (method == "GET")
     )
@@ -112,6 +113,79 @@ def test_a_server_that_stays_away_is_an_error_in_the_end(monkeypatch: pytest.Mon
         accepted(client, "It continues.", 0.01),
     ):
         client.get("/config")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of the client, which passes only where it sleeps."""
+
+    def sleep(time_s: float) -> None:
+        clock.now_s += time_s
+
+    clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s, sleep=sleep)
+    monkeypatch.setattr(client_module, "time", clock)
+    return clock
+
+
+def away(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(503, json={"errors": ["The database is away."]}, headers={MARK: API_VERSION})
+
+
+def test_what_is_waited_for_is_waited_for_no_longer_than_is_said(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(Client(transport=httpx.MockTransport(away))) as client:
+        with pytest.raises(Refused, match="away"), client.outlasting(60.0):
+            client.get("/config")
+        # The first 10 s are those for which every 503 is asked again.
+        told = "Waiting on: The database is away. The server is asked again for up to 50 s.\n"
+        assert capsys.readouterr().err == told
+        clock.now_s = 0.0
+        with pytest.raises(Refused, match="away"), client.outlasting(60.0, until_s=1.0):
+            client.get("/config")
+        assert clock.now_s == 1.0
+
+
+def test_no_answer_is_waited_for_longer_than_the_time_that_is_left(clock: SimpleNamespace) -> None:
+    limits: list[dict[str, float]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        limits.append(request.extensions["timeout"])
+        raise httpx.ReadTimeout("It hangs.")
+
+    with closing(Client(transport=httpx.MockTransport(answer))) as client:
+        with pytest.raises(NoServer, match="within 2 s"), client.outlasting(60.0, until_s=2.0):
+            client.request("PUT", "/config")
+        with pytest.raises(NoServer, match="within 30 s"):
+            client.get("/config")
+    assert [(each["connect"], each["read"]) for each in limits] == [(2.0, 2.0), (5.0, 30.0)]
+
+
+def test_outside_of_the_wait_a_server_that_is_away_is_an_error_at_once(clock: SimpleNamespace) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    with closing(Client(transport=httpx.MockTransport(refuse))) as client:
+        with pytest.raises(NoServer), client.outlasting(60.0):
+            client.get("/config")
+        assert clock.now_s == 60.0
+        with pytest.raises(NoServer):
+            client.get("/config")
+    assert clock.now_s == 60.0
+
+
+def test_a_server_that_is_back_with_a_refusal_answers_again(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = httpx.Response(404, json={"errors": ["No such job."]}, headers={MARK: API_VERSION})
+    transport = httpx.MockTransport(lambda request: away(request) if clock.now_s < 20.0 else gone)
+    with (
+        closing(Client(transport=transport)) as client,
+        pytest.raises(Refused, match="No such job"),
+        client.outlasting(60.0),
+    ):
+        client.get("/config")
+    assert capsys.readouterr().err.splitlines()[1:] == ["Waiting on: the server answers again."]
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])

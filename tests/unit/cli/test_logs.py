@@ -144,9 +144,19 @@ def test_following_goes_over_attempts_and_a_server_that_is_away_to_the_end_of_th
     assert outcome.err.splitlines() == [
         "The log of attempt 2 is not there.",
         "Attempt 3 is not kept any more.",
-        "Waiting on: The database is away. It is asked again.",
+        "Waiting on: The database is away. The server is asked again.",
         "Waiting on: the server answers again.",
     ]
+
+
+@pytest.mark.parametrize("options", [("--attempt", "1"), ("--attempt", "1", "-f")])
+def test_a_server_that_has_not_answered_yet_is_not_waited_for(
+    slotwise: Run, fake: Any, options: tuple[str, ...]
+) -> None:
+    fake.on("GET", f"/jobs/{JOB_ID}/status", SERVER_AWAY, (200, {"status": "RUNNING"}))
+    fake.on("GET", path(1), SERVER_AWAY, part("one\n", 4, complete=True))
+    outcome = slotwise("logs", JOB_ID, *options)
+    assert (outcome.status, outcome.err) == (1, "The database is away.\n")
 
 
 def test_following_one_attempt_ends_with_it(slotwise: Run, fake: Any) -> None:

@@ -146,10 +146,30 @@ def test_waiting_says_what_the_operator_s_ceiling_cut(slotwise: Run, fake: Any) 
 
 def test_a_job_that_has_no_record_yet_is_waited_for(slotwise: Run, fake: Any) -> None:
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
-    looks(fake, [], [open_record(2)], [record(2)])
+    looks(fake, [], [open_record(2)], [record(2, triggerCause="UPDATE_REQUIREMENT")])
     created = (200, explained({"version": 2, "rescale": None, "former": {}}, schedulerState="Created"))
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", created, (200, explained()))
     assert slotwise("require", "delays", "delays=:4", "--wait").status == 0
+
+
+def test_a_record_that_is_neither_named_nor_there_yet_is_looked_for_again(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    looks(fake, [], [], [record(2)])
+    created = (200, explained(schedulerState="Created"))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", created, (200, explained()))
+    outcome = slotwise("require", "delays", "delays=:4", "--wait", "--json")
+    assert (outcome.status, outcome.json["rescale"]["number"]) == (0, 2)
+
+
+def test_a_record_that_may_not_be_read_is_not_taken_for_one_that_is_not_kept(
+    slotwise: Run, fake: Any
+) -> None:
+    looks(fake, [record(2)])
+    fake.on("PUT", REQUIREMENTS, ACCEPTED)
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
+    fake.on("GET", f"/jobs/{JOB_ID}/rescales/details/{2:032x}", (403, {"errors": ["Not for you."]}))
+    outcome = slotwise("require", "delays", "delays=:4", "--wait")
+    assert (outcome.status, outcome.err) == (1, "Not for you.\n")
 
 
 @pytest.mark.parametrize("histories", [([],), ([record(3)],), ([open_record(2)], [record(3)])])
@@ -166,6 +186,11 @@ def test_many_records_since_do_not_hide_the_own_one(slotwise: Run, fake: Any) ->
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     outcome = slotwise("require", "delays", "delays=:4", "--wait", "--json")
     assert (outcome.status, outcome.json["rescale"]["number"]) == (0, 2)
+    overtaken = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
+    fake.on("GET", f"/jobs/{JOB_ID}/rescales/details/{2:032x}", (200, overtaken))
+    outcome = slotwise("require", "delays", "delays=:4", "--wait")
+    assert outcome.status == 1 and "RESOURCE_REQUIREMENTS_UPDATED" in outcome.err
+    assert "took its place" not in outcome.err, "which one did is not among the newest"
 
 
 def test_what_others_did_before_and_after_is_not_the_outcome(slotwise: Run, fake: Any) -> None:
@@ -231,6 +256,11 @@ def test_the_record_of_a_way_back_names_the_other(slotwise: Run, fake: Any) -> N
             "Others wait.",
             {"causeInWords": "a floor or ceiling was set", "message": "Why."},
             "RESOURCE_REQUIREMENTS_UPDATED: Others wait. Record 3 took its place (a floor or ceiling was set: Why.)",
+        ),
+        (
+            None,
+            {"triggerCause": "UPDATE_REQUIREMENT", "message": "Version 2 of the job."},
+            "RESOURCE_REQUIREMENTS_UPDATED: Record 3 took its place (Version 2 of the job.)",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from app.cli import events
@@ -108,6 +109,22 @@ def test_without_a_stream_the_job_is_looked_at_from_time_to_time(fake: Any, answ
     fake.on("GET", STATUS, *[running] * 5, over)
     assert ended() == "CANCELED"
     assert len(fake.sent("GET", EVENTS)) == 1
+
+
+def test_a_proxy_that_keeps_the_stream_back_is_asked_for_it_once(only_events: None) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return httpx.Response(502, text="Bad Gateway")
+
+    client = Client(transport=httpx.MockTransport(answer))
+    with closing(client), JobChanges(client, JOB_ID) as changes:
+        changes.wait(0.0)
+        for reader in [one for one in threading.enumerate() if one.name == "events"]:
+            reader.join(5)
+            assert not reader.is_alive()
+    assert asked == [EVENTS]
 
 
 def test_what_is_no_event_is_seen_at_the_next_look(
