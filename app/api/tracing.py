@@ -31,7 +31,7 @@ from app.model.protocol import Report
 from app.model.rescale import RescaleRecord, TerminalState
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
-from app.store.writes import PutRescale, UnitOfWork
+from app.store.writes import AddRequirements, PutRescale, UnitOfWork
 from app.worker.job.mailbox import RequestDecision
 from app.worker.tracing import Decide, Tracing
 
@@ -163,11 +163,13 @@ class OpenTelemetry(Tracing):
 
     @_harmless
     def committed(self, unit: UnitOfWork, seconds: float) -> None:
+        # Not those of the record alone: another version of the job may have replaced them in this very unit.
+        written = {write.requirements.uuid for write in unit.writes if isinstance(write, AddRequirements)}
         for record in [write.record for write in unit.writes if isinstance(write, PutRescale)]:
             causes = self._of(unit.job_id).causes
             cause = causes.get(record.uuid)
             if cause is not None and not cause.is_durable:
-                cause.is_durable = cause.requirements == record.requirements_uuid
+                cause.is_durable = cause.requirements in written | {record.requirements_uuid}
                 if cause.is_durable:
                     attributes: Attributes = {"slotwise.requirements.version": cause.version}
                     self._span("decision", cause.context, cause.decided_ns, time.time_ns(), attributes)

@@ -22,7 +22,7 @@ from app.model.protocol import Report
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
 from app.scheduler.adaptive.events import RequirementsUpdated
-from app.store.writes import PutRescale, UnitOfWork
+from app.store.writes import AddRequirements, PutRescale, UnitOfWork
 from app.worker.job.mailbox import RequestDecision
 from app.worker.views import RequirementsResult
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually, open_world
@@ -225,6 +225,23 @@ async def test_a_request_that_was_not_written_has_no_part_in_the_next_record(tra
     failover = await traced.rescale(2)
     assert of(failover)["slotwise.rescale.uuid"] == coming and failover.parent is None
     assert traced.spans("decision") == []
+
+
+async def test_a_request_keeps_its_record_if_other_bounds_come_into_force_in_its_commit(traced: Traced) -> None:
+    world = traced.world
+    job_id = await world.running()
+    traces, decided = world.control_plane.tracing, Requirements("mine", 2, ())
+    assert isinstance(traces, OpenTelemetry)
+    answer = RequirementsResult(2, True, rescale="uuid")
+    traces.decision(job_id, lambda _: RequestDecision(RequirementsUpdated(decided), answer))(
+        world.control_plane.job(job_id).state
+    )
+    record = RescaleRecord(
+        "uuid", 2, "of the new version", 1, TriggerCause.UPDATE_REQUIREMENT, BEGAN_MS, (), (), ()
+    )
+    traces.committed(UnitOfWork(job_id, 1, [AddRequirements(decided, BEGAN_MS), PutRescale(record)]), 0.0)
+    (decision,) = traced.spans("decision")
+    assert of(decision)["slotwise.requirements.version"] == 2
 
 
 async def test_a_defect_of_a_trace_changes_nothing(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
