@@ -135,7 +135,8 @@ class Deadlines:
         """The versions whose bounds were to come into force at a deadline that has passed, and waited when the job was
         saved last."""
         waiting = [] if truth.state is None else truth.state.pending
-        due = [one for one in waiting if one.deadline and one.deadline.at_ms <= self._oracles.world.wall_ms]
+        now_ms = self._oracles.world.wall_ms
+        due = [one for one in waiting if one.deadline and one.deadline.at_ms <= now_ms and not one.begun]
         return {one.version for one in due if one.deadline and one.deadline.on_timeout is OnTimeout.COMMIT}
 
     def _came_back(self, job_id: str, ledger: Ledger, wanted: Requirements, changed: list[str]) -> None:
@@ -225,7 +226,8 @@ class Deadlines:
             return
         short = {one.version for one in _short_of_slots(state, state.usable_slots)}
         for vertex, version in ledger.waiting.items():
-            if version not in short:
+            of_version = [one for one, since in ledger.waiting.items() if since == version]
+            if version not in short and any(_is_redistributed(state, one) for one in of_version):
                 # It is brought as far as the partitions allow, and then they are redistributed.
                 continue
             limit = max(held[vertex].upper, ledger.former[version][vertex].upper)
@@ -287,6 +289,13 @@ def _short_of_slots(state: JobState, usable: int) -> list[Pending]:
         if _all_have(state, fewer := [other for other in left if other is not one], usable):
             left = fewer
     return left
+
+
+def _is_redistributed(state: JobState, vertex: str) -> bool:
+    """Whether what is declared of a vertex asks for other partitions of its state than there are."""
+    own, upper = state.graph.by_id[vertex], state.requirements[vertex].upper
+    number = dict(state.requirements.state_partitions).get(vertex, own.max_parallelism)
+    return own.stateful and max(number, upper) != own.max_parallelism
 
 
 def _with(requirements: Requirements, bounds: Holds) -> Requirements:

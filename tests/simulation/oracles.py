@@ -85,19 +85,23 @@ class Oracles:
         *,
         if_match: int | None,
         key: tuple[str, object] | None,
+        worker: object = None,
+        remembered: bool = False,
     ) -> None:
+        """``worker``: what decided for the job when the request arrived. ``remembered``: it had given an answer to the
+        key by then."""
         truth = self.truth(job_id)
         bounds = truth.attempted[mark]
         self.count("PUT answered")
         if key is not None:
-            request, first = truth.answers.setdefault(key[0], (key[1], result))
+            request, first, _ = truth.answers.setdefault(key[0], (key[1], result, worker))
             # Not all of an answer is stored: one that is read again has neither the rescale nor the vertices that keep
-            # the deadline that they had.
+            # the deadline that they had. Whoever gave an answer has all of it.
             of_all = [RequirementsResult(each.version, each.changed) for each in (first, result)]
             self.check(
                 request == key[1]
                 and of_all[0] == of_all[1]
-                and (first == result or of_all[0] in (first, result)),
+                and (first == result or (not remembered and of_all[0] in (first, result))),
                 "promise 1",
                 f"key {key[0]} was answered {first} and then {result}",
             )
@@ -124,6 +128,11 @@ class Oracles:
             self.check(version == if_match + 1, "promise 1", f"If-Match {if_match} led to version {version}")
         truth.promised[version] = bounds
         truth.newest_promised = max(truth.newest_promised, version)
+
+    def remembers(self, job_id: str, key: str | None, worker: object) -> bool:
+        """Whether ``worker`` has given an answer to ``key``."""
+        given = self.truth(job_id).answers.get(key or "")
+        return given is not None and given[2] is not None and given[2] is worker
 
     # -- what becomes durable
 

@@ -78,6 +78,11 @@ class Incarnation:
     def overtaken(self) -> bool:
         return self is self.world.zombie
 
+    def decides_for(self, job_id: str) -> object:
+        """What decides for a job in this process; None if that is done elsewhere."""
+        job = self.plane._keeper.jobs.get(job_id)
+        return None if job is None else job.worker
+
     async def start(self) -> bool:
         """Whether it serves."""
         real, self._writer = self.open_store()

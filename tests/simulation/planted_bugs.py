@@ -46,6 +46,11 @@ def answered_before_durable() -> contextlib.AbstractContextManager[None]:
     return instead(JobWorker, "_apply_request", apply)
 
 
+def answers_read_from_the_database() -> contextlib.AbstractContextManager[None]:
+    """The answer to a repeated PUT is read from the database, which has not all of it."""
+    return instead(JobWorker, "knows_answer", lambda _self, _key: False)
+
+
 def started_before_the_old_is_gone() -> contextlib.AbstractContextManager[None]:
     """The kill is sent and not waited for."""
 
@@ -160,6 +165,7 @@ def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a PUT is answered before it is durable": answered_before_durable,
+    "an answer is read again by who gave it": answers_read_from_the_database,
     "a driver is started before the old one is gone": started_before_the_old_is_gone,
     "a record is never closed": record_never_closed,
     "a record is closed twice": record_closed_twice,

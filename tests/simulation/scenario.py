@@ -306,6 +306,8 @@ class Scenario:
         }
 
         async def put(plane: Incarnation) -> None:
+            worker = plane.decides_for(job_id)
+            remembered = world.oracles.remembers(job_id, key, worker)
             result = await plane.plane.update_requirements(job_id, update)
             world.tell(f"PUT of {sorted(wanted.items())} key {key} answered {result}")
             # The answer leaves here, whether it arrives or not.
@@ -316,6 +318,8 @@ class Scenario:
                     result,
                     if_match=if_match,
                     key=None if key is None else (key, (*wanted.items(), *partitions.items())),
+                    worker=worker,
+                    remembered=remembered,
                 )
 
         times = 1 if key is None else rng.choice((1, 2, 3))

@@ -31,6 +31,7 @@ class JobTruth:
     """What is known of a job from outside. ``stored``: requirements by version, as committed. ``attempted``: what PUTs
     ask for, by mark.
 
+    ``answers``: to requests with an Idempotency-Key, with the request and who gave the answer, by key.
     ``may_end_otherwise``: a client canceled it, or a driver said that its failure is not recoverable.
     """
 
@@ -38,7 +39,7 @@ class JobTruth:
     attempted: dict[str, dict[str, Bounds]] = field(default_factory=dict)
     promised: dict[int, dict[str, Bounds]] = field(default_factory=dict)
     newest_promised: int = 0
-    answers: dict[str, tuple[object, RequirementsResult]] = field(default_factory=dict)
+    answers: dict[str, tuple[object, RequirementsResult, object]] = field(default_factory=dict)
     records: dict[int, RescaleRecord] = field(default_factory=dict)
     open: int | None = None
     state: JobState | None = None
