@@ -56,7 +56,8 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
             kept.append(evolve(one, former=former, former_partitions=partitions))
         if one.deadline is None or one.begun:
             continue
-        if former:
+        # Not of a deadline that has passed: what was asked for then is done next.
+        if former and one.deadline.at_ms > draft.now_ms:
             left = duration_in_words(one.deadline.at_ms - draft.now_ms)
             told.append(
                 f"{_named(state, former)} of version {one.version} still wait for a deadline in {left}."

@@ -55,6 +55,18 @@ def test_each_of_two_changes_that_come_back_at_once_is_a_version_of_its_own() ->
     assert versions == [2, 3, 4, 5], "what is told is what is stored"
 
 
+def test_nothing_waits_on_for_a_deadline_that_has_passed() -> None:
+    job = put(two(), within(two(), 60, ROLLBACK), a=(1, 8), b=(1, 2))
+    put(job, within(job, 60, ROLLBACK), a=(1, 8), b=(1, 9))
+    # Nobody looked at the job for as long as this: both are overdue.
+    job.now_ms += 600_000
+    job.wait(0)
+    assert declared(job) == [(1, 2), (1, 2)]
+    messages = [record.message or "" for record in job.records]
+    assert any("Takes back the bounds of version 2" in message for message in messages)
+    assert not any("deadline in 0 ms" in message for message in messages)
+
+
 def down_below_a_cap() -> Job:
     """Bounds that need five slots hold while others, which need two, wait. The job is down, and has got a cap of 3."""
     job = put(two(held=6), a=(1, 2), b=(4, 4)).wait(100).applied()
