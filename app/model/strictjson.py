@@ -21,6 +21,8 @@ MAX_INTEGER: Final = 2**63 - 1
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _WORD = re.compile(r"[A-Za-z0-9_+.-]*")
+# With or without its end, so that no text is looked through more than once.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
@@ -46,7 +48,10 @@ def decode_json_strict(data: bytes | str) -> Any:
         StrictJsonError: it is none, or one that is refused.
     """
     text = data if isinstance(data, str) else _decode(data)
-    brackets = text.count("[") + text.count("{")
+    brackets = _brackets(text)
+    if brackets > MAX_COLLECTIONS:
+        # Those inside strings are none.
+        brackets = _brackets(_STRING.sub("", text))
     if brackets > MAX_COLLECTIONS:
         # Before they are made: they take thirty times the room of their text.
         _FaultFinder(text).read()
@@ -60,6 +65,10 @@ def decode_json_strict(data: bytes | str) -> Any:
     if may_have_half_pair or (brackets > MAX_DEPTH and _is_too_deep(value)):
         _FaultFinder(text).read()
     return value
+
+
+def _brackets(text: str) -> int:
+    return text.count("[") + text.count("{")
 
 
 def _decode(data: bytes) -> str:

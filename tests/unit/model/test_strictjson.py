@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.model import strictjson
 from app.model.strictjson import MAX_COLLECTIONS, MAX_DEPTH, StrictJsonError, decode_json_strict
 
 
@@ -162,5 +163,15 @@ def test_the_number_of_objects_and_arrays_is_bounded() -> None:
     assert len(decode_json_strict(fits)) == MAX_COLLECTIONS - 1
     with pytest.raises(StrictJsonError, match=f"at most {MAX_COLLECTIONS} are allowed"):
         decode_json_strict("[" + fits + "]")
-    # Brackets in a text are none.
-    assert decode_json_strict('["' + "[" * (2 * MAX_COLLECTIONS) + '"]') == ["[" * (2 * MAX_COLLECTIONS)]
+
+
+@pytest.mark.parametrize("text", ["[" * (2 * MAX_COLLECTIONS), '\\"[{' * MAX_COLLECTIONS])
+def test_brackets_in_a_string_are_none_and_cost_no_second_reading(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strictjson, "_FaultFinder", None)
+    assert decode_json_strict(json.dumps([text])) == [text]
+
+
+def test_brackets_behind_a_string_without_an_end_are_refused_once() -> None:
+    assert "does not end" in str(refusal('["' + '\\"[' * (10 * MAX_COLLECTIONS)))
