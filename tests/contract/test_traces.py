@@ -227,7 +227,9 @@ async def test_a_request_that_was_not_written_has_no_part_in_the_next_record(tra
     assert traced.spans("decision") == []
 
 
-async def test_a_request_keeps_its_record_if_other_bounds_come_into_force_in_its_commit(traced: Traced) -> None:
+async def test_a_request_keeps_its_record_if_other_bounds_come_into_force_in_its_commit(
+    traced: Traced,
+) -> None:
     world = traced.world
     job_id = await world.running()
     traces, decided = world.control_plane.tracing, Requirements("mine", 2, ())

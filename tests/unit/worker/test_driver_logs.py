@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cluster.driverlogs import OpenLog
 from app.worker.refusals import BeyondLog, LogGone, Unavailable
 from app.worker.requests import driver_logs, log_parts
 from app.worker.requests.driver_logs import _Stretch
@@ -133,6 +134,15 @@ def test_where_nothing_is_new_nobody_looks_for_secrets(path: Path, monkeypatch: 
     path.write_bytes(b"one\ntw")
     assert read(path, 4, over=False) == LogPart("", 4, 4, is_complete=False)
     assert read(path, 6) == LogPart("", 6, 6, is_complete=True)
+
+
+def test_who_follows_a_log_in_which_nothing_is_new_reads_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(b"one\ntwo\n")
+    assert read(path, 4, over=False).text == "two\n"
+    monkeypatch.setattr(OpenLog, "read", None)
+    assert read(path, 8, over=False) == LogPart("", 8, 8, is_complete=False)
 
 
 def test_attempts_of_one_driver_have_a_part_of_its_log_each(path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from app.api.render import explanation as render
+from app.model.requirements import Deadline
 from app.scheduler.adaptive.events import CancelRequested
 from app.scheduler.step import status_of
 from app.worker.requests.explanation import explanation
@@ -34,6 +35,8 @@ def begun() -> Job:
         # The record that is open is that of the failover.
         (lambda: fail(waiting(ROLLBACK)), [2]),
         (begun, []),
+        # It has no record by which it could be canceled.
+        (lambda: Job(lower=1, upper=2).put(1, 4, deadline=Deadline(60_000, ROLLBACK)), []),
         (lambda: waiting(ROLLBACK).do(CancelRequested()).stops(), []),
     ],
 )
