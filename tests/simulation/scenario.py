@@ -312,14 +312,9 @@ class Scenario:
             world.tell(f"PUT of {sorted(wanted.items())} key {key} answered {result}")
             # The answer leaves here, whether it arrives or not.
             if not plane.dead:
+                same = None if key is None else (key, (*wanted.items(), *partitions.items()))
                 world.oracles.put_answered(
-                    job_id,
-                    mark,
-                    result,
-                    if_match=if_match,
-                    key=None if key is None else (key, (*wanted.items(), *partitions.items())),
-                    worker=worker,
-                    remembered=remembered,
+                    job_id, mark, result, if_match=if_match, key=same, worker=worker, remembered=remembered
                 )
 
         times = 1 if key is None else rng.choice((1, 2, 3))
