@@ -272,7 +272,10 @@ class FaultyStore:
             world.tell(f"{me}: killed after a commit")
             me.cut_now()
             raise Killed
-        return OutcomeUnknown("The connection was lost.") if doubtful else None
+        if not doubtful:
+            return None
+        world.reachability.outcome_unknown(unit.job_id)
+        return OutcomeUnknown("The connection was lost.")
 
 
 class SimHost:

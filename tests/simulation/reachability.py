@@ -41,6 +41,7 @@ class Reachability:
         self._world = world
         # By job: the control plane that stored that slots are gone, and those that it has not given back since.
         self._taken: dict[str, tuple[Incarnation | None, set[str]]] = {}
+        self._unknown: set[str] = set()
         self.is_lost = False
         self.slowness = 1.0
         self.goes_after_s = rng.uniform(0, world.knobs.chaos_s) if rng.random() < 0.07 else None
@@ -112,8 +113,10 @@ class Reachability:
         self, plane: Incarnation | None, unit: UnitOfWork, before: JobState | None, after: JobState | None
     ) -> None:
         by, taken = self._taken.pop(unit.job_id, (None, set[str]()))
+        later = taken if unit.job_id in self._unknown else set[str]()
+        self._unknown.discard(unit.job_id)
         # What a control plane that is dead would have given back is not known.
-        lost = taken if by is plane else set()
+        lost = taken - later if by is plane else set()
         self._world.oracles.check(not lost, "unreachable", f"{lost} were taken from job {unit.job_id[-2:]}")
         if not self.is_lost or before is None or after is None:
             return
@@ -126,7 +129,11 @@ class Reachability:
         )
         if before.cluster_unreachable and after.cluster_unreachable and not isinstance(phase, Finished):
             taken = {slot.id for slot in before.slots} - {slot.id for slot in after.slots}
-            self._taken[unit.job_id] = plane, taken
+            self._taken[unit.job_id] = plane, taken | later
+
+    def outcome_unknown(self, job_id: str) -> None:
+        """What was written of the job is read again, and only then does the job give slots back."""
+        self._unknown.add(job_id)
 
 
 def jobs_are_not_told() -> contextlib.AbstractContextManager[None]:
