@@ -101,7 +101,7 @@ class Oracles:
             self.check(
                 request == key[1]
                 and of_all[0] == of_all[1]
-                and (first == result or (not remembered and of_all[0] in (first, result))),
+                and (first in (result, of_all[0]) or (not remembered and result == of_all[0])),
                 "promise 1",
                 f"key {key[0]} was answered {first} and then {result}",
             )
