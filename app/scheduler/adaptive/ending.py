@@ -43,13 +43,12 @@ _CLOSING: Final = {
 }
 
 
-FailureEvent = AttemptFailed | AttemptStartFailed | GlobalFailure | QueryFailed | RegionFailed
-
-
 # ---- shared by all phases
 
 
-def failure_of(draft: Draft, event: FailureEvent) -> Failure:
+def failure_of(
+    draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure | QueryFailed | RegionFailed
+) -> Failure:
     """``event`` as an entry of the exception history."""
     vertex = stack = None
     why, on_trial = "", False
@@ -75,16 +74,11 @@ def _shortened(text: str, limit: int) -> str:
 
 def note_failure(draft: Draft, event: GlobalFailure | QueryFailed) -> None:
     """The attempt is being ended already."""
-    record_failure(draft, event)
+    record_failure(draft, failure_of(draft, event))
 
 
-def record_failure(draft: Draft, what: Failure | FailureEvent | str, *, root: bool = False) -> Failure:
-    """Add a failure, or the error ``what`` of the present attempt, to the history: to the entry of what ended its
-    attempt, or (``root``) as a new one."""
-    if isinstance(what, str):
-        failure = Failure(what, draft.now_ms, draft.state.attempt)
-    else:
-        failure = what if isinstance(what, Failure) else failure_of(draft, what)
+def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> Failure:
+    """Add ``failure`` to the history: to the entry of what ended its attempt, or (``root``) as a new one."""
     history = draft.state.failures
     last = history[-1][0] if history else None
     if last is not None and not root and last.attempt == failure.attempt and not last.local:
@@ -189,7 +183,7 @@ def cancel_unstarted(draft: Draft, event: CancelRequested) -> None:
 
 
 def fail_unstarted(draft: Draft, event: GlobalFailure) -> None:
-    failure = record_failure(draft, event, root=True)
+    failure = record_failure(draft, failure_of(draft, event), root=True)
     if draft.state.attempt_alive or draft.state.driver_waiting:
         fail(draft, failure)
     else:
@@ -217,7 +211,7 @@ def ended_attempt_gone(
 ) -> None:
     """The attempt that Failing or Canceling waits for reported; it is the end unless something is still alive."""
     if isinstance(event, AttemptFailed | AttemptStartFailed):
-        record_failure(draft, event)
+        record_failure(draft, failure_of(draft, event))
     if isinstance(event, AttemptFailed) and not event.stopped:
         return
     mark_dead(draft)

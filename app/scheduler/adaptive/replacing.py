@@ -9,7 +9,7 @@ from app.scheduler.adaptive.ending import record_failure
 from app.scheduler.adaptive.events import VersionRequested
 from app.scheduler.adaptive.restarting import begin_stop, take_version_back
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, enter_waiting, review_waiting
-from app.scheduler.adaptive.state import Restarting
+from app.scheduler.adaptive.state import Failure, Restarting
 
 
 def running_requested(draft: Draft, event: VersionRequested) -> None:
@@ -60,4 +60,5 @@ def trial_is_over(draft: Draft) -> None:
     error = (
         f"It has not committed a batch of each query within {limit_ms} ms (slotwise.version.trial-period)."
     )
-    take_version_back(draft, record_failure(draft, error))
+    failure = Failure(error, draft.now_ms, draft.state.attempt)
+    take_version_back(draft, record_failure(draft, failure))

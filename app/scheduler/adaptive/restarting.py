@@ -107,7 +107,7 @@ def take_version_back(draft: Draft, failure: Failure) -> None:
 
 def _redistribution_failed(draft: Draft, event: AttemptFailed) -> None:
     """The state is as it was, so the job goes on, whatever it was: no restart strategy is asked, no backoff runs."""
-    failure = record_failure(draft, event)
+    failure = record_failure(draft, failure_of(draft, event))
     if event.stopped:
         mark_dead(draft)
     break_off_stop(draft, failure.error)
@@ -213,7 +213,7 @@ def restarting_global_failure(
     draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure
 ) -> None:
     """Record it; the job restarts already."""
-    failure = record_failure(draft, event)
+    failure = record_failure(draft, failure_of(draft, event))
     draft.set_phase(failures=(*draft.phase_as(Restarting).failures, failure)[:16])
 
 

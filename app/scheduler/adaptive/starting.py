@@ -24,6 +24,7 @@ from app.scheduler.adaptive.ending import (
     STOP_TIMER,
     attempt_finished,
     fail,
+    failure_of,
     finish,
     mark_dead,
     order_stop,
@@ -163,7 +164,7 @@ def _wait_is_over(draft: Draft) -> None:
             f"Not enough slots: the lower bounds need {state.declared_minimal} and the job holds "
             f"{state.usable_slots} after waiting for {waited_ms} ms."
         )
-        failure = record_failure(draft, error, root=True)
+        failure = record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt), root=True)
         start_failed(draft, failure, recoverable=True, by_job=True)
 
 
@@ -209,7 +210,7 @@ def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
 
 def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> None:
     """The attempt did not start. What may be left of it is killed before anything else happens."""
-    failure = record_failure(draft, event)
+    failure = record_failure(draft, failure_of(draft, event))
     phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is None:
         # The redistribution has changed no state, so the job goes on without it.
@@ -231,7 +232,7 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
 def creating_stopped(draft: Draft, event: AttemptStopped) -> None:
     if draft.phase_as(CreatingExecutionGraph).failure is None:
         error = event.error or "The driver stopped before its queries were running."
-        draft.set_phase(failure=record_failure(draft, error))
+        draft.set_phase(failure=record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt)))
     _creation_over(draft, driver_waiting=event.driver_alive)
 
 
@@ -267,7 +268,7 @@ def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
 
 
 def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:
-    failure = record_failure(draft, event)
+    failure = record_failure(draft, failure_of(draft, event))
     if not event.recoverable:
         fail(draft, failure)
         return
@@ -286,7 +287,7 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
         if draft.state.repartition is not None:
             option += " and slotwise.state.repartition.timeout"
         error = f"The driver did not start within {waited_ms} ms ({option}); it is killed."
-        failure = record_failure(draft, error)
+        failure = record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt))
         draft.set_phase(failure=failure, give_up=draft.state.repartition is not None)
         draft.disarm(START_TIMER)
         order_stop(draft, StopMode.KILL)

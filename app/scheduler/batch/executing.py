@@ -8,7 +8,7 @@ from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
 from app.scheduler.adaptive import repeated_errors, slot_declaration, timeline, transition_manager
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.ending import record_failure
+from app.scheduler.adaptive.ending import failure_of, record_failure
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     BoundsUpdated,
@@ -117,7 +117,7 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     progress = progress_of(state)
     if not _is_current(progress, event):
         return
-    failure = record_failure(draft, event, root=True)
+    failure = record_failure(draft, failure_of(draft, event), root=True)
     repeated = None
     if event.user_error is not None:
         repeated = repeated_errors.counted(state, _region_key(event), event.user_error, 0)
