@@ -49,10 +49,12 @@ def wait_for_outcome(client: Client, job_id: str, version: int | None, rescale: 
             # Asked before the records: a job that has ended makes no further ones.
             explained = client.get(f"/jobs/{job_id}/explanation")
             watch.look(explained["supply"])
-            # A server that was started anew, and knows the request again, does not name it. There may be none yet.
-            rescale = rescale or next((one["rescaleUuid"] for one in history(client, job_id, limit=1)), None)
-            own = _details(client, job_id, rescale) if rescale else None
             records = history(client, job_id, limit=_RECORDS)[::-1]
+            # A server that was started anew, and knows the request again, does not name it. There may be none yet.
+            rescale = rescale or (records[-1]["rescaleUuid"] if records else None)
+            own = next((one for one in records if one["rescaleUuid"] == rescale), None)
+            if own is None and rescale:
+                own = _details(client, job_id, rescale)
             outcome = declared.look(explained, own, records)
             if outcome is not None:
                 return outcome

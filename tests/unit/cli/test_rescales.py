@@ -154,7 +154,7 @@ def test_a_job_that_has_no_record_yet_is_waited_for(slotwise: Run, fake: Any) ->
 
 def test_a_record_that_is_neither_named_nor_there_yet_is_looked_for_again(slotwise: Run, fake: Any) -> None:
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
-    looks(fake, [], [], [record(2)])
+    looks(fake, [], [record(2)])
     created = (200, explained(schedulerState="Created"))
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", created, (200, explained()))
     outcome = slotwise("require", "delays", "delays=:4", "--wait", "--json")
@@ -164,7 +164,7 @@ def test_a_record_that_is_neither_named_nor_there_yet_is_looked_for_again(slotwi
 def test_a_record_that_may_not_be_read_is_not_taken_for_one_that_is_not_kept(
     slotwise: Run, fake: Any
 ) -> None:
-    looks(fake, [record(2)])
+    looks(fake, [record(30)])
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explained()))
     fake.on("GET", f"/jobs/{JOB_ID}/rescales/details/{2:032x}", (403, {"errors": ["Not for you."]}))
