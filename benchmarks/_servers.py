@@ -107,10 +107,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(*, slots: int | None, run_by: Sequence[str] = (), **settings: str) -> Iterator[Server]:
+def server(
+    *, slots: int | None, run_by: Sequence[str] = (), checkout: Path | None = None, **settings: str
+) -> Iterator[Server]:
     """Run a server, with ``slots`` of its host or None where a cluster has them. Its jobs are killed at the end.
 
     ``run_by``: a program and its arguments that start the server, such as `prlimit`.
+    ``checkout``: the server is that of another checkout of the project, with the environment in its ``.venv``.
     ``settings`` are environment settings without their prefix.
     """
     directory = Path(tempfile.mkdtemp(prefix="slotwise-benchmark-"))
@@ -118,7 +121,7 @@ def server(*, slots: int | None, run_by: Sequence[str] = (), **settings: str) ->
     environment = {f"SLOTWISE_{name.upper()}": value for name, value in settings.items()}
     command = [
         *run_by,
-        sys.executable,
+        sys.executable if checkout is None else str(checkout / ".venv" / "bin" / "python"),
         "-m",
         "app.cli",
         "serve",
@@ -135,6 +138,7 @@ def server(*, slots: int | None, run_by: Sequence[str] = (), **settings: str) ->
                 command,
                 stdout=output,
                 stderr=output,
+                cwd=checkout,
                 env={**os.environ, "SLOTWISE_LOG_FORMAT": "json", **environment},
             )
 

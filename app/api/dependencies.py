@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 from fastapi import Depends
 from starlette.requests import Request
+from starlette.responses import Response
 
 from app.api.auth import PRINCIPAL
 from app.api.errors import bad_request
@@ -118,6 +119,15 @@ def status_of(plane: ControlPlane, job_id: str) -> JobStatus:
 
 def etag(version: int) -> str:
     return f'"{version}"'
+
+
+WARNING: Final = {"X-Slotwise-Warning": "A sentence, if the lower bounds need more slots than there are now."}
+
+
+def warn_of_slots(response: Response, plane: ControlPlane, job_id: str) -> None:
+    """Give the answer the header of `WARNING`, where it applies."""
+    if (warning := plane.short_of_slots(job_id)) is not None:
+        response.headers.update(dict.fromkeys(WARNING, warning))
 
 
 StillAllowed = Annotated[Callable[[], bool], Depends(_still_allowed)]

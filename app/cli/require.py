@@ -90,6 +90,8 @@ def require(
     changed, version, answer = declare(
         client, job_id, wanted, reason, partitions, retry=retry, headers=headers
     )
+    if warning := answer.get("X-Slotwise-Warning"):
+        warn(warning)
     outcome, short, earlier, began = Outcome(), [], [], time.monotonic()
     why = ""
     if changed:

@@ -19,10 +19,15 @@ from app.cluster.ports import Offer
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.slot_declaration import Releasable
-from app.scheduler.arbiter import Allotment, Claim, arbitrate, next_review_ms, reason_of
+from app.scheduler.arbiter import Allotment, Claim, arbitrate, reason_of
 
 HOLDING_MS = 60_000
 """For how long a job keeps what it got before shares are evened out."""
+
+
+def next_review_ms(allotments: Iterable[Allotment]) -> int | None:
+    """When time alone changes an allotment; None if it does not."""
+    return min((one.due_ms for one in allotments if one.due_ms is not None), default=None)
 
 
 @dataclass(slots=True)

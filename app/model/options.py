@@ -14,6 +14,10 @@ Where the defaults are our own:
 * ``web.adaptive-scheduler.rescale-history.size``: on, 1000 records; an open one is never evicted.
 * ``slotwise.rollback.*``: production Flink has nothing like it (ADR 20).
 * ``slotwise.failure.*``: nor like this (ADR 22).
+* ``submission.resource-stabilization-timeout``: production Flink waits 10 s, because growing later is a restart there.
+  Here it is none where slots are added in place, so a start waits for none that may never come
+  (`app.scheduler.adaptive.resources.stabilization_ms`).
+* ``restart-strategy.*``: where none is set, a job whose driver was killed once restarts without the initial delay.
 * ``slotwise.in-place.*``: a rescale in place stops nothing, so by default nothing dampens it, but for a tenth of a
   second in which slots that are free can come: bounds that want more of them then lead to one rescale, not to two.
 """
@@ -93,7 +97,8 @@ _exponential = _options("restart-strategy.exponential-delay.")
 
 @dataclass(frozen=True, slots=True)
 class RestartStrategyOptions:
-    """One restart strategy: its type and the options of every type (those of the others are not used)."""
+    """One restart strategy: its type and the options of every type (those of the others are not used). ``is_set``: the
+    job says something of it."""
 
     type: str = _option("restart-strategy.type", STRATEGY, "exponential-delay")
     fixed_attempts: int = _fixed("attempts", COUNT, 1)
@@ -107,6 +112,7 @@ class RestartStrategyOptions:
     reset_backoff_threshold_ms: int = _exponential("reset-backoff-threshold", POSITIVE_DURATION, 3_600_000)
     jitter_factor: float = _exponential("jitter-factor", FRACTION, 0.1)
     attempts_before_reset_backoff: int = _exponential("attempts-before-reset-backoff", COUNT, MAX_COUNT)
+    is_set: bool = False
 
 
 def _creation_retry() -> RestartStrategyOptions:
@@ -118,7 +124,8 @@ class JobOptions:
     """Every option of a job. Times are milliseconds; `FOREVER_MS` only where it says so.
 
     ``submission_wait_ms``: how long a start, also that after a failover, waits for the slots of the lower bounds before
-    it fails; ``submission_stabilization_ms``: how long it then waits for those of the upper bounds.
+    it fails; ``submission_stabilization_ms``: how long it then waits for those of the upper bounds, None if that is
+    left to the scheduler.
     ``max_delay_ms`` bounds the wait for a committed micro-batch before a restart for a rescale.
     For BATCH jobs: ``decider``, ``volume_bytes`` (about how much each task should read), and ``auto_min`` to
     ``auto_max``, within which every decision lies as far as the bounds of the vertex allow; not ``auto_enabled``: no
@@ -142,8 +149,8 @@ class JobOptions:
     scheduler: str = _option("jobmanager.scheduler", SCHEDULER, "Adaptive")
     mode: str = _option("scheduler-mode", MODE, "none")
     submission_wait_ms: int = _scheduler("submission.resource-wait-timeout", DURATION_OR_FOREVER, 300_000)
-    submission_stabilization_ms: int = _scheduler(
-        "submission.resource-stabilization-timeout", DURATION, 10_000
+    submission_stabilization_ms: int | None = _scheduler(
+        "submission.resource-stabilization-timeout", DURATION, None
     )
     executing_cooldown_ms: int = _scheduler("executing.cooldown-after-rescaling", DURATION, 30_000)
     executing_stabilization_ms: int = _scheduler("executing.resource-stabilization-timeout", DURATION, 60_000)
@@ -240,13 +247,13 @@ class JobOptions:
             changed: dict[str, Any] = {
                 name: value for (where, name), value in values.items() if where == part
             }
-            own[part] = replace(default, **changed)
+            own[part] = replace(default, **changed, is_set=bool(changed))
         if "max_checkpoint_failures" in own and "max_delay_ms" not in own:
             failures = own["max_checkpoint_failures"]
             assert isinstance(failures, int)
             own["max_delay_ms"] = (failures + 1) * BATCH_INTERVAL_MS
         if own.get("mode") == REACTIVE:
-            own = {"submission_wait_ms": FOREVER_MS, "submission_stabilization_ms": 0, **own}
+            own = {"submission_wait_ms": FOREVER_MS, **own}
         return cls(**own)  # type: ignore[arg-type]
 
     @property

@@ -19,7 +19,7 @@ What is taken away is given back in place: the job runs on with fewer tasks. The
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from app.model.sentences import duration_in_words
@@ -131,7 +131,7 @@ class Allotment:
 
     ``allowed`` is less than it holds if it has to give slots back, and more if free slots are to be given to it.
     ``missing`` is what keeps a job with `Why.NO_ROOM` from running. ``due_ms``: when more may be taken from it, because
-    somebody wants it; None if not by time alone.
+    somebody wants it; None if not by time alone. ``coming``: how many more it gets of what others are giving back.
     """
 
     allowed: int
@@ -139,6 +139,7 @@ class Allotment:
     why: Why
     missing: int = 0
     due_ms: int | None = None
+    coming: int = 0
 
 
 def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: int) -> dict[str, Allotment]:
@@ -175,8 +176,10 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     is_short = wanted > _left(total, allowed)
 
     # What is taken is not there yet: only what is free now can be given.
-    now_free = total - sum(claim.held for claim in claims)
-    allowed = _given([*starving, *growing], bases, shares, allowed, now_free)
+    now_free, takers = total - sum(claim.held for claim in claims), [*starving, *growing]
+    back = _left(total, allowed)
+    later = _given(takers, bases, shares, allowed, back) if back > now_free else allowed
+    allowed = _given(takers, bases, shares, allowed, now_free)
     allotments = {}
     for claim in claims:
         may, share = allowed[claim.job_id], shares[claim.job_id]
@@ -185,15 +188,11 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
             0,
         )
         # From whom slots may be taken already, they have been: others follow when their time has come.
-        is_due_later = is_short and may > kept[claim.job_id]
-        due_ms = claim.changed_ms + holding_ms if is_due_later else None
-        allotments[claim.job_id] = Allotment(may, share, why, missing, due_ms)
+        due_ms = claim.changed_ms + holding_ms if is_short and may > kept[claim.job_id] else None
+        allotments[claim.job_id] = Allotment(
+            may, share, why, missing, due_ms, max(0, later[claim.job_id] - may)
+        )
     return allotments
-
-
-def next_review_ms(allotments: Iterable[Allotment]) -> int | None:
-    """When time alone changes an allotment; None if it does not."""
-    return min((one.due_ms for one in allotments if one.due_ms is not None), default=None)
 
 
 def _bases(claims: Sequence[Claim], total: int) -> tuple[dict[str, int], dict[str, tuple[Why, int]]]:

@@ -6,7 +6,14 @@ from typing import Final
 
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended
-from app.scheduler.adaptive import local_failover, pending, repartition, repeated_errors, restart_strategy
+from app.scheduler.adaptive import (
+    hold,
+    local_failover,
+    pending,
+    repartition,
+    repeated_errors,
+    restart_strategy,
+)
 from app.scheduler.adaptive.attainable import change_in_words, in_words
 from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
@@ -220,12 +227,21 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
     if state.graph.runs_by_regions:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
     planned = in_words(state.graph, phase.plan.parallelism)
+    begun = f"The driver of attempt {state.attempt} is being started with {planned}."
+    if hold.comes_back(state):
+        needed = Demand.of(state.graph, state.bounds).minimal
+        begun += f" Its lower bounds need {needed} slots; it ran with fewer, so it starts with what there is."
+    elif phase.plan.slot_count < state.wanted_slots and state.options.submission_stabilization_ms is None:
+        begun += (
+            " It does not wait for more slots, as Flink's would for 10 s: they are added in place when they come "
+            "(jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout)."
+        )
     if (change := repartition.in_words(state)) is not None:
         return (
             f"The driver of attempt {state.attempt} redistributes {change}, and then runs {planned}. A failure leaves "
             "the state as it was."
         )
-    return f"The driver of attempt {state.attempt} is being started with {planned}."
+    return begun
 
 
 def _not_got_over(state: JobState, now_ms: int) -> list[str]:
@@ -284,7 +300,9 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
             )
         return [f"The job waits for {missing} more slot(s), without which it cannot run. {limit}".rstrip()]
     stable = _timer(state, "stabilization", now_ms, "It starts with what it holds")
-    return [f"The job could run and waits for the rest of the slots that it wants. {stable}".rstrip()]
+    coming = state.slots_coming
+    rest = f"{coming} slot(s) that others give back" if coming else "the rest of the slots that it wants"
+    return [f"The job could run and waits for {rest}. {stable}".rstrip()]
 
 
 def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> list[str]:

@@ -148,7 +148,11 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
     if draft.state.pending or before.pending:
         pending.settle(draft, before)
     after = draft.state
-    if not isinstance(after.phase, Finished) and (
+    over = isinstance(after.phase, Finished)
+    if not over and after.last_plan is not None and (after.plan is None or before.plan is None):
+        # What it cannot do without depends on the slots while it is down.
+        slot_declaration.declare(draft)
+    if not over and (
         after.slots is not before.slots
         or after.phase is not before.phase
         or after.plan is not before.plan

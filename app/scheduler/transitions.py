@@ -117,8 +117,10 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- CreatingExecutionGraph: slots are assigned, the driver is being started
     (CREATING, _BOUNDS, resources.replace_bounds): {STAY: "the bounds apply once the attempt runs"},
     (CREATING, e.SlotsChanged, starting.creating_slots): {
-        STAY: "every planned slot is still held",
-        WAITING: "a planned slot is gone: the attempt is killed",
+        STAY: "every planned slot is still held; or one is gone, and the attempt is killed"
+    },
+    (CREATING, e.DriverReady, starting.creating_ready): {
+        STAY: "the plan is made again, with the slots that are held now"
     },
     (CREATING, e.AttemptRunning, (executing.creating_running, batch.begin)): {
         EXECUTING: "the driver has registered and its queries run",

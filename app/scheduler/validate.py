@@ -98,8 +98,8 @@ def _plans_fit_graph_and_slots(state: JobState) -> str | None:
             return problem
         if plan.version > state.plan_version:
             return f"plan {plan.version} is newer than the newest plan {state.plan_version}"
-    target = state.phase.plan if isinstance(state.phase, CreatingExecutionGraph) else None
-    if target is not None and not target.slot_ids <= held:
+    phase = state.phase
+    if isinstance(phase, CreatingExecutionGraph) and not phase.failure and not phase.plan.slot_ids <= held:
         return "an attempt is being started with slots that are not held"
     return None
 

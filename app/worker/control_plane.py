@@ -49,7 +49,7 @@ from app.worker.requests.declared import (
     with_policy,
 )
 from app.worker.requests.driver_logs import DriverLogs
-from app.worker.requests.dry_run import dry_run
+from app.worker.requests.dry_run import dry_run, short_of_slots
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.executor_logs import ExecutorLogs
 from app.worker.requests.explanation import explanation
@@ -217,11 +217,14 @@ class ControlPlane:
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
-        job = self._keeper.jobs.get(job_id)
-        ahead_ms = 0 if job is None else job.clock.ahead_ms
-        now_ms = self.clock.now_ms() + ahead_ms
+        ahead_ms, now_ms = self.job(job_id).ahead_ms, self._now_of(job_id)
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
         return await self._put(job_id, update, decide)
+
+    def short_of_slots(self, job_id: str) -> str | None:
+        """The sentence that its lower bounds need more slots than there are; None if they do not."""
+        job = self._keeper.jobs.get(job_id)
+        return None if job is None else short_of_slots(job.state, self._keeper.broker.pool)
 
     async def cancel_rescale(self, job_id: str, asked: RescaleCancellation) -> RequirementsResult:
         """The bounds before those that the rescale follows from come back. StateConflict if it has begun or ended."""
@@ -466,7 +469,6 @@ class ControlPlane:
         return Supply(pool.total, pool.idle, master, pool.cluster_unreachable, pool.why)
 
     def _now_of(self, job_id: str) -> int:
-        """By the time of the job."""
         return self.clock.now_ms() + self.job(job_id).ahead_ms
 
     def _running(self, job_id: str, refusal: str) -> Job:

@@ -17,7 +17,7 @@ from app.model.batch import RegionOrder, RegionStatus, Result
 from app.model.jobgraph import Partitioner
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished
-from tests.simulation.rules import bounds_now, declared_within, least_slots
+from tests.simulation.rules import bounds_now, comes_back, declared_within, groups_of, least_slots
 
 if TYPE_CHECKING:
     from app.scheduler.adaptive.state import JobState
@@ -100,6 +100,8 @@ def check_progress(world: World, before: JobState | None, after: JobState) -> No
         and (after.requirements, after.policy) == (before.requirements, before.policy)
     ):
         least = least_slots(after.graph, bounds_now(after.graph, after.requirements, None, after.policy))
+        if comes_back(after, least):
+            least = groups_of(after.graph)
         world.oracles.check(
             after.phase.plan.slot_count >= least,
             "slots",

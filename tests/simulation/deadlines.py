@@ -252,11 +252,15 @@ class Deadlines:
 
     def allowed(self, state: JobState, slots: int, usable: int) -> dict[str, int] | None:
         """The parallelism that so many slots allow, of which so many may be used."""
-        left = _short_of_slots(state, usable)
-        least, former = least_slots(*_asked(state, [])), least_slots(state.graph, bounds_while(state, left))
-        if least <= usable < former:
-            left = []
-        return parallelism(state.graph, bounds_while(state, left), slots)
+        return parallelism(state.graph, bounds_while(state, _waiting_now(state, usable)), slots)
+
+    def in_force(self, state: JobState) -> Holds:
+        """The bounds that hold now."""
+        return bounds_while(state, _waiting_now(state, state.usable_slots))
+
+    def counting(self, state: JobState) -> int:
+        """The slots that the bounds need which hold now, with the state partitions that they ask for."""
+        return least_slots(*_asked(state, _waiting_now(state, state.usable_slots)))
 
 
 def goal_of(state: JobState) -> Holds:
@@ -289,6 +293,13 @@ def _short_of_slots(state: JobState, usable: int) -> list[Pending]:
         if _all_have(state, fewer := [other for other in left if other is not one], usable):
             left = fewer
     return left
+
+
+def _waiting_now(state: JobState, usable: int) -> list[Pending]:
+    """The same, but that a job which can run by the new bounds only does not wait."""
+    left = _short_of_slots(state, usable)
+    least, former = least_slots(*_asked(state, [])), least_slots(state.graph, bounds_while(state, left))
+    return [] if least <= usable < former else left
 
 
 def _is_redistributed(state: JobState, vertex: str) -> bool:

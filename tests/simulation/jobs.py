@@ -15,6 +15,7 @@ PARTITIONS = (4, 6, 8, 12)
 """Numbers of state partitions that are asked for; all jobs begin with 8."""
 
 _SCHEDULER = "jobmanager.adaptive-scheduler."
+_STABILIZATION = _SCHEDULER + "submission.resource-stabilization-timeout"
 
 
 _FRAGILE = "-fragile"
@@ -36,8 +37,9 @@ def random_graph(
 
     ``seed``: of what decides whether it has a second query, apart from ``rng``.
     """
+    stabilization = rng.choice((None, "1 s", "10 s"))
     config = {
-        _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
+        **({} if stabilization is None else {_STABILIZATION: stabilization}),
         _SCHEDULER + "submission.resource-wait-timeout": rng.choice(("-1", "300 s")),
         _SCHEDULER + "executing.cooldown-after-rescaling": rng.choice(("0 ms", "5 s", "30 s")),
         _SCHEDULER + "executing.resource-stabilization-timeout": rng.choice(("0 ms", "5 s", "60 s")),

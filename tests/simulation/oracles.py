@@ -22,8 +22,17 @@ from tests.simulation.fragile import Trials
 from tests.simulation.partitions import check_redistribution
 from tests.simulation.policies import PolicyOracles
 from tests.simulation.queries import LocalFailovers
-from tests.simulation.rules import bounds_now, least_slots, most_slots, parallelism, partitions
+from tests.simulation.rules import (
+    bounds_now,
+    comes_back,
+    groups_of,
+    least_slots,
+    most_slots,
+    parallelism,
+    partitions,
+)
 from tests.simulation.shares import ShareOracles
+from tests.simulation.spoiled import SpoiledStarts
 from tests.simulation.taking_up import TakingUp
 from tests.simulation.told import Told
 from tests.simulation.truth import JobTruth, Violation
@@ -55,6 +64,7 @@ class Oracles:
         self.words = Words(self)
         self.taking_up = TakingUp(self)
         self.deadlines = Deadlines(self)
+        self.spoiled = SpoiledStarts(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -205,6 +215,7 @@ class Oracles:
         self.policies.committed(job_id, state)
         self.trials.saved(job_id, state)
         self.local.saved(job_id, state)
+        self.spoiled.saved(job_id, state)
         self._slots_held_once()
         check_redistribution(self, job_id, before, state)
         if state.timeline.records:
@@ -217,6 +228,9 @@ class Oracles:
             "the requirements in force are not those that are stored",
         )
         declared, least = state.declared_minimal, self.deadlines.least(state, goal_of(state))
+        if comes_back(state, self.deadlines.counting(state)):
+            self.count("comes back below its bounds")
+            least = groups_of(state.graph)
         counts = state.graph.type is JobType.STREAMING and declared and state.phase.kind not in _OVER
         self.check(
             not counts or declared == least,

@@ -13,7 +13,7 @@ from typing import Any
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
 from app.scheduler import explain, slots, validate
-from app.scheduler.adaptive import hold, trial
+from app.scheduler.adaptive import hold, starting, trial
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.batch import layout, regions
 from app.scheduler.batch.regions import Region, Regions
@@ -133,6 +133,22 @@ def said_to_be_satisfied() -> contextlib.AbstractContextManager[None]:
     )
 
 
+def what_came_and_went_is_trusted() -> contextlib.AbstractContextManager[None]:
+    """A start that was spoiled is followed by one in the same slots, if they are there again."""
+    original = starting.plan_for_slots
+
+    def plan_for_slots(draft: Any, previous: Any) -> Any:
+        draft.set(slots_stayed=())
+        return original(draft, previous)
+
+    return instead(starting, "plan_for_slots", plan_for_slots)
+
+
+def never_comes_back() -> contextlib.AbstractContextManager[None]:
+    """A job that was left to run below its lower bounds waits for them when it is down."""
+    return instead(hold, "comes_back", lambda _state: False)
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "every batch job is one region": one_region,
     "a pipelined edge separates regions": every_edge_a_border,
@@ -144,4 +160,6 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "the slot that is left over goes to another group": remainder_to_the_first,
     "a job is started with a slot too few": a_slot_too_few,
     "a job outside of its bounds says that all is well": said_to_be_satisfied,
+    "a start after a spoiled one takes slots that come and go": what_came_and_went_is_trusted,
+    "a job below its lower bounds does not come back": never_comes_back,
 }

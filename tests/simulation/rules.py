@@ -14,6 +14,7 @@ from app.model.batch import Dataset
 from app.model.jobgraph import Exchange, JobGraph, JobType, Partitioner, VertexInput
 from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
+from app.scheduler.adaptive.state import JobState
 
 # ---- regions, and what they leave for each other
 
@@ -181,6 +182,21 @@ def least_slots(graph: JobGraph, bounds: Mapping[str, Bounds]) -> int:
             for region in regions(graph)
         )
     return sum(lower for lower, _ in _groups(graph, bounds).values())
+
+
+def comes_back(state: JobState, least: int) -> bool:
+    """Whether a job that is down may start with fewer slots than the ``least`` of its bounds: it has committed a batch,
+    ran with fewer last, and there are fewer now."""
+    last = state.last_plan
+    if state.plan is not None or last is None or state.unproven:
+        return False
+    return last.slot_count < least and state.usable_slots < least
+
+
+def groups_of(graph: JobGraph) -> int:
+    """The slots without which no job runs at all."""
+    names = {vertex.slot_sharing_group for vertex in graph.vertices}
+    return 1 if graph.type is JobType.BATCH else len(names)
 
 
 def most_slots(graph: JobGraph, bounds: Mapping[str, Bounds]) -> int:

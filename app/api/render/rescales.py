@@ -20,6 +20,7 @@ from app.api.schema.rescales import (
 )
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord, StateSpan, TerminalState, TriggerCause
+from app.scheduler.adaptive import resources
 from app.scheduler.adaptive.state import JobState
 
 _CAUSES: Final = {
@@ -182,4 +183,10 @@ def percentile(ordered: Sequence[int], percent: float) -> float:
 
 def rescales_config(state: JobState) -> RescalesConfig:
     mode = "REACTIVE" if state.options.is_reactive else None
-    return made_of(RescalesConfig, state.options, scheduler_execution_mode=mode)
+    stabilization_ms = resources.stabilization_ms(state)
+    return made_of(
+        RescalesConfig,
+        state.options,
+        scheduler_execution_mode=mode,
+        submission_stabilization_ms=stabilization_ms,
+    )

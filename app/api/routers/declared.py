@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import next_page
-from app.api.dependencies import Declaration, Job, Plane, declaration, etag
+from app.api.dependencies import WARNING, Declaration, Job, Plane, declaration, etag, warn_of_slots
 from app.api.errors import bad_request
 from app.api.openapi import answered, request_body
 from app.api.parameters import PAGE, After, DryRun, Limit
@@ -78,7 +78,7 @@ async def _limits(request: Request, job: Job) -> _Limits:
 @router.put(
     _PATH,
     responses=answered(
-        headers={"ETag": "The version now in force."},
+        headers={"ETag": "The version now in force.", **WARNING},
         refused={
             400: "For job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts), the floor 5 (of its own) is above the "
             "ceiling 2 (for all vertices).",
@@ -115,6 +115,7 @@ async def put_scaling_policy(
     if dry_run:
         return render.dry_run(await plane.dry_run_policy(job.state.job_id, update))
     response.headers["ETag"] = etag(await plane.update_scaling_policy(job.state.job_id, update))
+    warn_of_slots(response, plane, job.state.job_id)
     return Empty()
 
 

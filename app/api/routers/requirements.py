@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse
-from app.api.dependencies import Declaration, Job, Plane, declaration, etag
+from app.api.dependencies import WARNING, Declaration, Job, Plane, declaration, etag, warn_of_slots
 from app.api.errors import bad_request
 from app.api.openapi import answered, request_body
 from app.api.parameters import Boolean, Deadline, DryRun, JobId, OnDeadline
@@ -112,6 +112,7 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
         headers={
             "ETag": "The version now in force.",
             "X-Slotwise-Rescale": "The uuid of the rescale record that the bounds lead to, if they are a change.",
+            **WARNING,
             "X-Slotwise-Undecided": "For a BATCH job: the ids of the vertices whose parallelism is not decided "
             "yet, separated by commas. The bounds apply only to them.",
             "X-Slotwise-Deadline": "`unchanged` if the deadline of the request has no effect, because its bounds are "
@@ -172,6 +173,7 @@ async def put_resource_requirements(
         response.headers["X-Slotwise-Deadline"] = "unchanged"
     elif result.kept_waiting:
         response.headers["X-Slotwise-Deadline"] = f'unchanged; vertices="{",".join(result.kept_waiting)}"'
+    warn_of_slots(response, plane, job_id)
     if job.state.graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(plane.job(job_id).state)

@@ -113,11 +113,12 @@ class Draft:
         """`hold.demand` of the state."""
         state = self.state
         basis: tuple[object, ...] = (
-            *(state.graph, state.requirements, state.policy, state.taken_back, state.pending),
+            *(state.graph, state.requirements, state.policy, state.taken_back, state.pending, state.plan),
         )
-        if state.pending:
+        if state.pending or state.plan is None:
             refused, share = state.repartition_refused, state.share
             basis += (state.slots, state.allowed, share, state.repartition, refused)
+            basis += (state.last_plan, state.unproven)
         if self._demand is None or not _are_same(self._basis, basis):
             self._demand = hold.demand(state)
             self._basis = basis
@@ -133,15 +134,19 @@ class Draft:
     def declared(self) -> Demand:
         """What the bounds of the state ask for: records show this."""
         state = self.state
-        plain = state.taken_back is None and not state.pending
-        return self.demand if plain else Demand.of(state.graph, state.bounds)
+        return self.demand if self._is_plain else Demand.of(state.graph, state.bounds)
 
     @property
     def declared_goal(self) -> Demand:
         """The same once the state has the partitions that they ask for."""
         state = self.state
-        plain = state.taken_back is None and not state.pending
-        return self.goal if plain else Demand.of(hold.asked_graph(state), state.bounds)
+        return self.goal if self._is_plain else Demand.of(hold.asked_graph(state), state.bounds)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether decisions are made with the bounds of the state."""
+        state = self.state
+        return state.taken_back is None and not state.pending and not hold.comes_back(state)
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""

@@ -65,6 +65,7 @@ class SlotsChanged:
     ``allowed``: how many of them it may go on to use, None for all. The job chooses which, and gives the others back as
     soon as no plan uses them. ``reason``: why so many, in words, if other jobs or its cap have to do with it.
     ``cluster_unreachable``: these are the slots of before it was: they may be gone, others may have come.
+    ``coming``: so many more are allotted to it, which other jobs are giving back.
     Level-triggered: repeats are harmless.
     """
 
@@ -72,6 +73,14 @@ class SlotsChanged:
     allowed: int | None = None
     reason: str | None = None
     cluster_unreachable: bool = False
+    coming: int = 0
+
+
+@value
+class DriverReady:
+    """A process is there for ``attempt``, and is about to be given its plan."""
+
+    attempt: int
 
 
 @value
@@ -344,6 +353,7 @@ Event = (
     | ScalingPolicyUpdated
     | SlotShareUpdated
     | SlotsChanged
+    | DriverReady
     | AttemptRunning
     | StateRepartitioned
     | AttemptStartFailed

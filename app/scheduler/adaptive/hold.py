@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 
 from app.model.jobgraph import JobGraph
-from app.model.requirements import Requirements
+from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import within
 from app.model.state_partitions import wanted_graph
 from app.scheduler.adaptive.evolve import evolve
@@ -48,8 +48,21 @@ def short_of_slots(state: JobState) -> tuple[Pending, ...]:
 
 def demand(state: JobState) -> Demand:
     """What the job goes for, with the state partitions that it has: what its bounds ask for, but for what was taken
-    back or waits for a deadline."""
-    return _demand(state, held(state))
+    back or waits for a deadline. A job that ran below its lower bounds comes back with what slots there are."""
+    found = _demand(state, held(state))
+    if not comes_back(state):
+        return found
+    bounds = tuple((vertex, Bounds(1, own.upper)) for vertex, own in found.requirements)
+    return Demand.of(state.graph, evolve(found.requirements, bounds=bounds))
+
+
+def comes_back(state: JobState) -> bool:
+    """Whether the job is down, and its lower bounds need more slots than there are and than it ran with last: that it
+    was left to run so must not be its end. A new job, or a new version, waits for its lower bounds."""
+    last = state.last_plan
+    if state.plan is not None or last is None or state.unproven:
+        return False
+    return max(last.slot_count, state.usable_slots) < _goal(state, held(state)).minimal
 
 
 def goal_graph(state: JobState) -> JobGraph:

@@ -16,12 +16,18 @@ APPLY_TIMER: Final = "apply-timeout"
 
 
 def plan_for_slots(draft: Draft, previous: Plan | None, *, version: int | None = None) -> Plan | None:
-    """The plan for the slots held, of the next version unless told otherwise; None if the slots do not suffice."""
+    """The plan for the slots held, of the next version unless told otherwise; None if the slots do not suffice.
+
+    After a start that was spoiled, for those that stayed, if they do.
+    """
     state = draft.state
+    slots = [slot for slot in state.slots if slot.id in state.slots_stayed]
+    if len(slots) < draft.demand.minimal:
+        slots = list(state.slots)
     return assign(
         draft.demand,
-        state.slots,
-        count=state.usable_slots,
+        slots,
+        count=min(state.usable_slots, len(slots)),
         version=state.plan_version + 1 if version is None else version,
         previous=previous,
         prefer_minimal_taskmanagers=state.options.prefer_minimal_taskmanagers,

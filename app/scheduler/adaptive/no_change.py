@@ -78,7 +78,8 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     view = attainable_now(draft)
     if view.parallelism is None:
         sentence = (
-            f"The lower bounds need {state.declared_minimal} slots, and {state.usable_slots} can be used."
+            f"The lower bounds need {state.declared_minimal} slots, and {state.usable_slots} can be used. "
+            "If the job has to be started again, it starts with what there is."
         )
         return NoChangeReason.SLOTS_MISSING, sentence
     if view.rung is not None:

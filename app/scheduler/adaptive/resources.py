@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.model.jobgraph import JobType
+from app.model.jobgraph import InPlace, JobType
 from app.model.rescale import TriggerCause
 from app.scheduler.adaptive import (
     hold,
@@ -28,6 +28,9 @@ from app.scheduler.adaptive.transition_manager import Outlook, Timing
 from app.scheduler.adaptive.trial import last_taken_back
 
 WAIT_TIMER: Final = "wait-timeout"
+
+FLINK_STABILIZATION_MS: Final = 10_000
+"""What production Flink waits for the slots of the upper bounds, by default."""
 
 
 def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
@@ -114,12 +117,14 @@ def _what_came_back(state: JobState, undone: Pending, why: str) -> str:
 
 
 def replace_slots(draft: Draft, event: SlotsChanged) -> None:
-    slots = tuple({slot.id: slot for slot in event.slots}.values())
+    slots = {slot.id: slot for slot in event.slots}
     since_ms = draft.state.away_since_ms if draft.state.cluster_unreachable else draft.now_ms
     draft.set(
-        slots=slots,
+        slots=tuple(slots.values()),
         allowed=event.allowed,
         slots_reason=event.reason,
+        slots_coming=event.coming,
+        slots_stayed=tuple([one for one in draft.state.slots_stayed if one in slots]),
         away_since_ms=since_ms if event.cluster_unreachable else None,
     )
     rollback.lift_if_cluster_changed(draft)
@@ -146,13 +151,22 @@ def waiting_outlook(state: JobState) -> Outlook:
     wanted = state.wanted_slots
     if hold.held(state):
         wanted = min(wanted, hold.demand(state).desired)
-    # Tasks of a BATCH job take turns: it has no reason to wait for more slots than it needs.
-    batch = state.graph.type is JobType.BATCH
     return Outlook(
         sufficient=held > 0 and held >= state.declared_minimal,
         desired=held > 0 and held >= wanted,
-        timing=Timing(stabilization_ms=0 if batch else state.options.submission_stabilization_ms),
+        timing=Timing(stabilization_ms=stabilization_ms(state)),
     )
+
+
+def stabilization_ms(state: JobState) -> int:
+    """How long a start that has the slots of its lower bounds waits for more. Where it is not set, only slots that will
+    come are waited for: others are added in place whenever they come, and tasks of a BATCH job take turns."""
+    set_ms = state.options.submission_stabilization_ms
+    if set_ms is not None:
+        return set_ms
+    streaming = state.graph.type is JobType.STREAMING
+    by_restart = streaming and any(vertex.in_place is not InPlace.YES for vertex in state.graph.vertices)
+    return FLINK_STABILIZATION_MS if by_restart or state.slots_coming else 0
 
 
 def arm_manager(draft: Draft, moved: Manager, outlook: Outlook) -> None:

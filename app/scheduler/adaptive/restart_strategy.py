@@ -33,6 +33,14 @@ def of_job(state: JobState, now_ms: int) -> RestartDecision:
     return on_failure(state.options.restart_strategy, state.restart, now_ms, state.job_id)
 
 
+def is_first(before: RestartState, state: JobState) -> bool:
+    """Whether the failure that was just counted is the first in a row, of a job that has committed a batch and has no
+    strategy of its own: an end of its driver from outside is no reason to wait then."""
+    if state.unproven or state.options.restart_strategy != RestartStrategyOptions():
+        return False
+    return state.restart.attempts == 1 and state.restart.next_restart_ms != before.next_restart_ms
+
+
 def on_failure(
     options: RestartStrategyOptions, state: RestartState, now_ms: int, seed: str
 ) -> RestartDecision:

@@ -66,12 +66,18 @@ def handle_failure(
         break_off_stop(draft, failure.error)
         begin_stop(draft, StopMode.KILL)
         return
+    before = draft.state.restart
     delay_ms = backoff_or_fail(
         draft, failure, repeated_errors.of_event(draft.state, cause), recoverable=recoverable
     )
     if delay_ms is not None:
         break_off_stop(draft, failure.error)
-        _restart_after_failure(draft, failure, delay_ms)
+        is_free = (
+            isinstance(cause, AttemptFailed)
+            and cause.outside
+            and restart_strategy.is_first(before, draft.state)
+        )
+        _restart_after_failure(draft, failure, 0 if is_free else delay_ms)
 
 
 def backoff_or_fail(

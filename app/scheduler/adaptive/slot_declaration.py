@@ -30,7 +30,7 @@ def declare(draft: Draft) -> None:
     state = draft.state
     if state.pending:
         wish = hold.asked(state)
-        desired, minimal = wish.desired, hold.least_slots(state, wish)
+        desired, minimal = wish.desired, min(hold.least_slots(state, wish), draft.demand.minimal)
     else:
         desired, minimal = draft.goal.desired, draft.goal.minimal
     if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:

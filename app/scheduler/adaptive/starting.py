@@ -37,6 +37,7 @@ from app.scheduler.adaptive.events import (
     AttemptStartFailed,
     AttemptStopped,
     BoundsUpdated,
+    DriverReady,
     GlobalFailure,
     SlotsChanged,
     StartScheduling,
@@ -202,10 +203,18 @@ def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
     if draft.state.repartition is not None and not draft.state.repartition.late:
         raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
     before = draft.state.last_plan
-    draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
+    draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState(), slots_stayed=())
     rollback.put_on_trial(draft, phase.plan, before, pace, ran=False)
     timeline.in_force(draft, phase.plan)
     return True
+
+
+def _give_up_start(draft: Draft, error: str, *, give_up: bool = False) -> None:
+    """The start has failed: what there is of the attempt is killed. ``give_up``: as in `CreatingExecutionGraph`."""
+    failure = record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt))
+    draft.set_phase(failure=failure, give_up=give_up)
+    draft.disarm(START_TIMER)
+    order_stop(draft, StopMode.KILL)
 
 
 def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> None:
@@ -287,10 +296,7 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
         if draft.state.repartition is not None:
             option += " and slotwise.state.repartition.timeout"
         error = f"The driver did not start within {waited_ms} ms ({option}); it is killed."
-        failure = record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt))
-        draft.set_phase(failure=failure, give_up=draft.state.repartition is not None)
-        draft.disarm(START_TIMER)
-        order_stop(draft, StopMode.KILL)
+        _give_up_start(draft, error, give_up=draft.state.repartition is not None)
     elif event.name == STOP_TIMER:
         order_stop(draft, StopMode.KILL)
 
@@ -309,17 +315,38 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
 
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:
-    """If a planned slot is gone, the attempt is given up; the rescale goes on with the slots that are left."""
+    """If a planned slot is gone, the start has failed. The next one takes the slots that stayed: what comes and goes is
+    added when the job runs, which then only shrinks when it goes. A job that keeps the slots of its start for life is
+    not made small by the first loss.
+    """
     resources.replace_slots(draft, event)
-    if draft.state.cluster_unreachable:
+    state, phase = draft.state, draft.phase_as(CreatingExecutionGraph)
+    if state.cluster_unreachable:
         draft.set_phase(blind=True)
-    lost = sorted(draft.phase_as(CreatingExecutionGraph).plan.slot_ids - draft.state.slot_ids)
-    if lost:
-        message = (
-            f"{len(lost)} planned slot(s) were lost while the driver was started: {', '.join(lost[:5])}."
-        )
-        timeline.note(draft, message)
-        enter_waiting(draft, exception=message)
+    lost = sorted(phase.plan.slot_ids - state.slot_ids)
+    if lost and not state.slots_stayed and (not state.graph.runs_by_regions or state.creation_retry.attempts):
+        draft.set(slots_stayed=tuple([slot.id for slot in state.slots]))
+    if lost and phase.failure is None:
+        error = f"{len(lost)} planned slot(s) were lost while the driver was started: {', '.join(lost[:5])}."
+        timeline.note(draft, error)
+        _give_up_start(draft, error)
+
+
+def creating_ready(draft: Draft, event: DriverReady) -> None:
+    """Make the plan again, with the slots of now. Other bounds apply once it runs: their record has no plan yet."""
+    phase = draft.phase_as(CreatingExecutionGraph)
+    plan = plan_for_slots(draft, phase.plan)
+    record = draft.state.timeline.open
+    if (
+        phase.failure is None
+        and plan is not None
+        and plan.parallelism != phase.plan.parallelism
+        and record is not None
+        and record.rung is not None
+    ):
+        timeline.plan_chosen(draft, plan, record.rung)
+        draft.set(plan_version=plan.version)
+        draft.set_phase(plan=plan)
 
 
 def creating_misplaced(draft: Draft, event: AttemptMisplaced) -> None:

@@ -290,8 +290,10 @@ class JobState:
     """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended).
 
     ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
-    None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_changed_ms``: when it last got or
-    lost one. ``away_since_ms``: since when the cluster is unreachable, as the job was told; None if it is reachable.
+    None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_coming``: so many more others are
+    giving back for it. ``slots_stayed``: the ids of those that were there all through a start that was spoiled because
+    others were lost: until an attempt runs, no other is started in. ``slots_changed_ms``: when it last got or lost one.
+    ``away_since_ms``: since when the cluster is unreachable, as the job was told; None if it is reachable.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
     ``driver_waiting``: nothing of it writes any more, but its process waits for another attempt.
@@ -338,6 +340,8 @@ class JobState:
     share: SlotShare = field(default_factory=SlotShare)
     policy: ScalingPolicy = field(default_factory=ScalingPolicy)
     slots_reason: str | None = None
+    slots_coming: int = 0
+    slots_stayed: tuple[str, ...] = ()
     slots_changed_ms: int = 0
     away_since_ms: int | None = None
     max_parallelism: tuple[tuple[str, int], ...] = ()

@@ -198,6 +198,7 @@ class Attempts:
         """A task of its own; when it is canceled `_abandon_start` cleans up."""
         try:
             is_used = await self._prepare(reuse=effect.reuse_driver)
+            await drivers.plan_again(self._job.worker, effect.attempt)
             handle = self._handle
             assert handle is not None
             secret, ref = secrets.token_urlsafe(32), handle.ref

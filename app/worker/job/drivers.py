@@ -8,7 +8,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -20,12 +20,17 @@ from app.model.rescale import Measured
 from app.model.secret_texts import secrets_of, without_secrets
 from app.scheduler.adaptive import events
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.store.tables import AttemptEnding
 from app.store.writes import Attempt
 from app.worker.job.attempt_record import Ended, read_outcome
+from app.worker.job.mailbox import RequestDecision
 from app.worker.job.pace import PaceMeter, pace_of
 from app.worker.job.persistence import JobWriter, StateDiverged, WriteFailed
+from app.worker.refusals import Unavailable
+
+if TYPE_CHECKING:
+    from app.worker.job.worker import JobWorker
 
 log = structlog.get_logger()
 
@@ -247,6 +252,22 @@ def ended_in_words(pid: int, status: int | None) -> str:
     else:
         how = f"ended with exit status {status}"
     return f"The driver process {pid} {how}."
+
+
+async def plan_again(worker: JobWorker, attempt: int) -> None:
+    """The process for ``attempt`` is there: have its plan made again; while the store is away, wait for it."""
+
+    def decide(state: JobState) -> RequestDecision:
+        waits = isinstance(state.phase, CreatingExecutionGraph) and state.attempt == attempt
+        return RequestDecision(events.DriverReady(attempt) if waits else None)
+
+    while True:
+        try:
+            await worker.ask(decide)
+            return
+        except Unavailable as error:
+            log.warning("an attempt cannot be planned again", error=str(error), retry_in_s=_WRITE_RETRY_S)
+            await asyncio.sleep(_WRITE_RETRY_S)
 
 
 async def write_down(writer: JobWriter, attempt: Attempt) -> None:

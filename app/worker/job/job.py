@@ -18,6 +18,7 @@ from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive import effects, local_failover
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
+from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.step import status_of
 from app.store.writes import AddEvents, Write
 from app.worker.clock import JobClock
@@ -313,14 +314,16 @@ class Job:
 
     def make_spec(self, effect: effects.StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
+        # It may have been made again since.
+        plan = coming_plan(state) or effect.plan
         # A BATCH job has as many tasks as the data ask for, so its slots are what limits those that run at once.
         batch = state.graph.runs_by_regions
-        slots = effect.plan.slot_count if batch else places.slots
+        slots = plan.slot_count if batch else places.slots
         cluster = places.cluster
         # Where there are others, a job may have the slots of all of them.
         if not batch and (cluster is not None or places.url is not None):
             there_are = self._keeper.broker.pool.total
-            slots = max(0 if cluster else places.slots, there_are, effect.plan.slot_count)
+            slots = max(0 if cluster else places.slots, there_are, plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,
@@ -332,8 +335,8 @@ class Job:
             secret=secret,
             address_file=str(places.address_of(state.job_id)),
             graph=to_document(state.graph),
-            plan_version=effect.plan.version,
-            parallelism=dict(effect.plan.parallelism),
+            plan_version=plan.version,
+            parallelism=dict(plan.parallelism),
             master=f"local[{slots}]" if cluster is None else cluster.master,
             slots=slots,
             checkpoint_dir=str(places.checkpoint_dir(state.job_id)),
@@ -344,7 +347,8 @@ class Job:
             batch_interval_ms=state.options.batch_interval_ms,
             available_now=state.options.batch_trigger == "available-now",
             measure_load=state.options.measure_load,
-            executors=0 if cluster is None else max(len(state.slots), effect.plan.slot_count),
+            # Those of slots that come and go are not waited for.
+            executors=0 if cluster is None else max(len(state.slots_stayed or state.slots), plan.slot_count),
             executor_conf=dict(cluster.executor_conf(state.job_id, effect.attempt)) if cluster else {},
             results_dir=places.results_dir(state.job_id) if batch else "",
             repartition=state.repartition is not None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
 from app.model.plan import Rung
 from app.model.requirements import Bounds, OnTimeout, Requirements
@@ -84,10 +85,8 @@ def dry_run(
     if held_back or (waits and before is None):
         sentences.append(_TAKEN_BACK if held_back else _WAIT_ALREADY)
     if parallelism is None:
-        then = "keep running as it is until more appear" if current else "wait for more"
-        sentences.append(
-            f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job would {then}."
-        )
+        would = "would keep running as it is until more appear" if current else "would wait for more"
+        sentences.append(_too_few(minimal, reachable, would, runs=bool(current)))
     elif reachable < desired:
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
@@ -104,6 +103,24 @@ def dry_run(
         sentences.append("The parallelism in force would not change.")
     slots_after = None if parallelism is None else _slots_of(state, parallelism)
     return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))
+
+
+def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
+    """The sentence that the lower bounds in force need more slots than there are; None if they do not."""
+    demand = Demand.of(state.graph, hold.in_effect(state))
+    # Nearly always: what could be had is asked of all jobs.
+    if state.usable_slots >= demand.minimal:
+        return None
+    reachable = pool.attainable_slots(state.job_id, demand.desired, demand.minimal)
+    if reachable >= demand.minimal:
+        return None
+    then = "waits for more" if state.plan is None else "keeps running as it is until more appear"
+    return _too_few(demand.minimal, reachable, then, runs=state.plan is not None)
+
+
+def _too_few(minimal: int, reachable: int, then: str, *, runs: bool) -> str:
+    again = "; after a failure it starts again with what there is" if runs else ""
+    return f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job {then}{again}."
 
 
 def _counting(

@@ -125,12 +125,13 @@ class OwnBroker(SlotBroker):
         return self._pool
 
     def granted(self, job_id: str) -> SlotsChanged:
-        pool = self._pool
+        pool, allotment = self._pool, self._pool.allotment(job_id)
         return SlotsChanged(
             pool.held_by(job_id),
             pool.allowed(job_id),
             pool.reason(job_id),
             cluster_unreachable=pool.cluster_unreachable,
+            coming=0 if allotment is None else allotment.coming,
         )
 
     def allotment(self, job_id: str) -> Allotment | None:

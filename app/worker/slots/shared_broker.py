@@ -169,9 +169,13 @@ class SharedBroker(SlotBroker):
         own = self._own.get(job_id)
         if own is None:
             return SlotsChanged((), cluster_unreachable=self.cluster_unreachable)
-        holding = own.holding
+        holding, verdict = own.holding, own.holding.grant.verdict
         return SlotsChanged(
-            holding.slots, holding.allowed, holding.grant.reason, cluster_unreachable=self.cluster_unreachable
+            holding.slots,
+            holding.allowed,
+            holding.grant.reason,
+            cluster_unreachable=self.cluster_unreachable,
+            coming=0 if verdict is None else verdict.coming,
         )
 
     def allotment(self, job_id: str) -> Allotment | None:

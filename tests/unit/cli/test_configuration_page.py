@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from app.model.options import OPTIONS, JobOptions
@@ -11,6 +12,7 @@ from app.settings import Settings
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+?) \|", re.MULTILINE)
 DEPENDS_ON_THE_HOST = {"data_dir", "slots"}
+STRATEGIES = ("restart_strategy", "creation_retry")
 
 
 def rows(first: str, last: str | None) -> dict[str, str]:
@@ -41,4 +43,7 @@ def test_every_setting_is_there_with_its_default() -> None:
 def test_every_option_is_there_with_its_default() -> None:
     shown = rows("Options of a job", None)
     assert shown.keys() == OPTIONS.keys()
-    assert JobOptions.parse(shown) == (JobOptions(), [])
+    found, errors = JobOptions.parse(shown)
+    # What is left to the scheduler, and what it does as long as nothing is set, is explained in words.
+    said = {name: replace(getattr(JobOptions(), name), is_set=True) for name in STRATEGIES}
+    assert errors == [] and found == replace(JobOptions(), submission_stabilization_ms=0, **said)

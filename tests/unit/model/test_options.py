@@ -17,7 +17,7 @@ def test_the_defaults_of_production_flink() -> None:
     options, found = JobOptions.parse({})
     assert found == []
     assert options.submission_wait_ms == 5 * 60_000
-    assert options.submission_stabilization_ms == 10_000
+    assert options.submission_stabilization_ms is None
     assert options.executing_cooldown_ms == 30_000
     assert options.executing_stabilization_ms == 60_000
     assert options.max_checkpoint_failures == 2

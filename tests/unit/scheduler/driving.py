@@ -36,6 +36,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
+from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.explain import explain
 from app.scheduler.public_events import step_events
@@ -297,7 +298,7 @@ class Job:
         """Submit, get slots; the driver is being started."""
         self.do(StartScheduling()).hold(held)
         if self.kind == "WaitingForResources":
-            self.wait(self.state.options.submission_stabilization_ms)
+            self.wait(stabilization_ms(self.state))
         return self
 
 

@@ -302,9 +302,7 @@ def test_slots_that_are_lost_while_the_job_is_stopped_do_not_keep_it_down() -> N
 def test_nor_those_that_are_lost_while_it_is_started() -> None:
     job = stopping().stops()
     assert job.kind == "CreatingExecutionGraph" and job.state.pending[0].begun
-    job.hold(2)
-    assert job.kind == "WaitingForResources"
-    job.stops().wait(10_000)
+    job.hold(2).stops().wait(20_000)
     assert job.starts().parallelism == [2, 2, 2]
 
 

@@ -95,11 +95,10 @@ NO_RETRY = {"jobmanager.adaptive-scheduler.retry-execution-graph-creation.restar
 
 
 def test_l01_a_timer_of_a_phase_that_was_left_and_entered_again_does_nothing() -> None:
-    job = Job(options=NO_RETRY).do(StartScheduling())
+    job = Job().do(StartScheduling())
     stale = next(timer for timer in job.state.timers if timer.name == "wait-timeout")
-    job.wait(1_000).hold(2).wait(1_000).hold(0)
+    job.wait(1_000).hold(2).wait(1_000).hold(0).stops().wait(2_000)
     assert job.kind == "WaitingForResources"
-    job.stops()
     job.now_ms = stale.at_ms
     before = job.state
     job.do(TimerFired(stale.name, stale.version))
@@ -182,15 +181,20 @@ def test_l07_given_up_batches_in_cooldown_are_wasted_and_the_next_change_counts_
     assert job.kind == "Restarting"
 
 
-def test_l08_a_lower_bound_above_the_slots_keeps_running_then_waits_after_a_failover_and_fails_at_the_timeout() -> (
-    None
-):
+def test_l08_better_a_lower_bound_above_the_slots_keeps_running_and_comes_back_after_a_failover() -> None:
     job = Job(options=NO_RETRY).run()
     job.put(4, 6)
     assert job.kind == "Executing"
     assert job.parallelism == [2, 2, 2]
     assert job.state.requirements.version == 2
     job.do(AttemptFailed(1, "boom", stopped=True)).wait(1_500)
+    assert job.kind == "CreatingExecutionGraph"
+    assert job.starts().commit().parallelism == [2, 2, 2]
+
+
+def test_l08_lower_bounds_that_held_are_waited_for_after_a_failover_until_the_timeout() -> None:
+    job = Job(lower=4, upper=6, options=NO_RETRY).run(held=4)
+    job.do(AttemptFailed(1, "boom", stopped=True)).hold(2).wait(1_500)
     assert job.kind == "WaitingForResources"
     job.wait(300_000)
     assert job.status is JobStatus.FAILED
@@ -287,18 +291,18 @@ def test_l12_an_update_while_the_driver_is_started_is_picked_up_when_it_runs() -
     ]
 
 
-def test_l13_a_planned_slot_lost_before_the_start_goes_back_to_waiting_with_fresh_timers_and_the_record_open() -> (
-    None
-):
+def test_l13_a_planned_slot_lost_before_the_start_goes_back_to_waiting_with_the_record_open() -> None:
+    """After a backoff, and with the slots that stayed, which is not as in Flink."""
     job = Job().do(StartScheduling()).wait(4_000).hold(2)
     record = job.open.uuid
     job.wait(2_000).hold(1)
-    assert job.kind == "WaitingForResources"
     assert job.effect(StopAttempt).mode is StopMode.KILL
-    assert job.timer_in_ms("wait-timeout") == 300_000
     assert job.open.uuid == record
     job.hold(2)
-    assert job.kind == "WaitingForResources", "the attempt that was given up may still live"
-    job.stops()
-    assert job.kind == "CreatingExecutionGraph"
-    assert job.effect(StartAttempt).attempt == 2
+    assert job.state.attempt == 1, "the attempt that was given up may still live"
+    assert job.stops().kind == "RetryingExecutionGraphCreation"
+    assert 900 <= job.timer_in_ms("backoff") <= 1_100
+    job.wait(1_100)
+    assert (job.kind, job.open.uuid) == ("CreatingExecutionGraph", record)
+    started = job.effect(StartAttempt)
+    assert (started.attempt, started.plan.slot_ids) == (2, {"tm-0"})

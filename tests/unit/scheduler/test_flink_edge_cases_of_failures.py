@@ -181,12 +181,10 @@ def test_a_stop_that_fails_while_a_plan_is_on_its_way_sends_that_plan_again() ->
 
 def test_an_attempt_that_was_given_up_and_fails_is_waited_for_until_it_is_dead() -> None:
     job = Job(upper=2).do(StartScheduling()).hold(2).hold(1)
-    assert (job.kind, job.effect(StopAttempt).mode) == ("WaitingForResources", StopMode.KILL)
+    assert (job.kind, job.effect(StopAttempt).mode) == ("CreatingExecutionGraph", StopMode.KILL)
     job.wait(1_000).do(AttemptFailed(1, "boom", stopped=False))
-    assert (job.kind, job.effects) == ("WaitingForResources", ())
-    job.do(AttemptFailed(1, "boom", stopped=True))
-    if job.kind == "WaitingForResources":
-        job.wait(job.state.options.submission_stabilization_ms)
+    assert (job.kind, job.state.attempt, job.effects) == ("CreatingExecutionGraph", 1, ())
+    job.do(AttemptFailed(1, "boom", stopped=True)).wait(2_000)
     assert (job.kind, job.state.attempt) == ("CreatingExecutionGraph", 2)
 
 

@@ -115,7 +115,8 @@ def test_a_bound_that_does_not_hold_is_named_with_the_reason() -> None:
     assert sentences[0] == "The bounds want 6 slot(s) and need at least 4; the job holds 2 and uses 2."
     assert len(violations) == 3
     assert violations[0] == (
-        "source runs at 2, below its lower bound 4: the lower bounds need 4 slots, and 2 can be used."
+        "source runs at 2, below its lower bound 4: the lower bounds need 4 slots, and 2 can be used. If the job has "
+        "to be started again, it starts with what there is."
     )
 
 

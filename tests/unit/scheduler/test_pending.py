@@ -220,7 +220,7 @@ def test_a_job_that_fails_meanwhile_is_started_by_the_former_bounds() -> None:
 def test_a_job_that_can_run_by_the_new_bounds_only_does_so() -> None:
     job = Job(lower=3, upper=4).run(held=3)
     job.put(1, 8, deadline=within(job, 600, ROLLBACK))
-    job.do(AttemptFailed(1, "killed", stopped=True, outside=True)).hold(2).wait(60_000)
+    job.hold(2).do(AttemptFailed(1, "killed", stopped=True, outside=True))
     job.starts().commit()
     assert job.parallelism == [2, 2, 2]
 

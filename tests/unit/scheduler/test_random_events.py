@@ -40,6 +40,7 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     CancelRequested,
     DriverContact,
+    DriverReady,
     Event,
     GlobalFailure,
     PlanApplied,
@@ -56,6 +57,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import Timer
 from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.slots import Demand
@@ -100,7 +102,7 @@ class Life(RuleBasedStateMachine):
             self.tell(StartScheduling())
             self.tell(SlotsChanged(ALL_SLOTS[:held]))
             if self.job.kind == "WaitingForResources":
-                self.job.wait(self.job.state.options.submission_stabilization_ms)
+                self.job.wait(stabilization_ms(self.job.state))
             if self.job.kind == "CreatingExecutionGraph":
                 self.tell(AttemptRunning(1))
 
@@ -265,6 +267,10 @@ class Life(RuleBasedStateMachine):
     def applied(self, back: int, behind: int, ignored: bool = False) -> None:
         version = self.job.state.plan_version - behind
         self.tell(PlanApplied(self.attempt(back), version, not_followed=deaf(self.job) * ignored))
+
+    @rule(back=attempts_back)
+    def ready(self, back: int) -> None:
+        self.tell(DriverReady(self.attempt(back)))
 
     @rule(back=attempts_back)
     def running(self, back: int) -> None:

@@ -97,7 +97,8 @@ def test_it_begins_with_that_of_its_options() -> None:
     assert (job.state.share.weight, job.state.share.priority, job.state.share.cap) == (3, -1, 2)
     job.do(StartScheduling()).hold(2)
     assert job.kind == "CreatingExecutionGraph", "nothing more than the cap is waited for"
-    assert Job(chain(), upper=4).do(StartScheduling()).hold(2).kind == "WaitingForResources"
+    more = Job(chain(in_place=False), upper=4).do(StartScheduling()).hold(2)
+    assert more.kind == "WaitingForResources"
 
 
 def test_what_is_given_back_beyond_the_cap_is_not_for_others() -> None:

@@ -228,7 +228,8 @@ def test_slots_that_were_lost_are_no_choice() -> None:
 
 
 def test_slots_that_other_jobs_get_while_it_starts_at_more_leave_it_on_trial() -> None:
-    job = fail(running_at_2(), outside=True, error="The driver was killed by signal 9.").put(1, 4).hold(4)
+    job = running_at_2(options={"restart-strategy.type": "exponential-delay"})
+    fail(job, outside=True, error="The driver was killed by signal 9.").put(1, 4).hold(4)
     job.wait(2_000).do(SlotsChanged(slots(4), allowed=1)).starts()
     assert (job.kind, job.parallelism) == ("Rescaling", [4, 4, 4])
     fail(job, plan_version=job.state.plan_version - 1)

@@ -26,6 +26,7 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     CancelRequested,
     DriverContact,
+    DriverReady,
     Event,
     GlobalFailure,
     PlanApplied,
@@ -71,6 +72,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
             SlotsChanged(own)
             for own in ((), slots(1), slots(2), slots(9), (Slot("else", "elsewhere"), *slots(1)))
         ],
+        "DriverReady": [DriverReady(attempt)],
         "AttemptRunning": [AttemptRunning(attempt)],
         "StateRepartitioned": [StateRepartitioned(attempt, ())],
         "AttemptStartFailed": [

@@ -49,7 +49,7 @@ def test_a_wait_for_slots_does_not_end_while_none_can_be_seen() -> None:
 
 
 def test_nothing_starts_in_slots_that_may_be_gone() -> None:
-    job = Job(upper=4).do(StartScheduling()).hold(2)
+    job = Job(chain(in_place=False), upper=4).do(StartScheduling()).hold(2)
     assert job.timer_in_ms("stabilization") == 10_000
     away(job).wait(HOUR_MS)
     assert job.kind == "WaitingForResources"
@@ -59,7 +59,7 @@ def test_nothing_starts_in_slots_that_may_be_gone() -> None:
 
 
 def test_fewer_than_desired_are_waited_for_anew() -> None:
-    job = away(Job(upper=4).do(StartScheduling()).hold(2)).wait(HOUR_MS)
+    job = away(Job(chain(in_place=False), upper=4).do(StartScheduling()).hold(2)).wait(HOUR_MS)
     back(job, 2)
     assert job.kind == "WaitingForResources" and job.timer_in_ms("stabilization") == 10_000
     job.wait(10_000)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.events import AttemptMisplaced
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState, Restarting, WaitingForResources
 from app.worker.job.orders import implied_effects
@@ -45,7 +46,7 @@ def test_one_that_is_restarted_stops_as_its_restart_says(
 
 
 def given_up(job: Job) -> JobState:
-    state = job.hold(1).state
+    state = job.do(AttemptMisplaced(job.state.attempt, "It runs elsewhere.")).state
     assert isinstance(state.phase, WaitingForResources) and state.attempt_alive
     return state
 

@@ -1,0 +1,51 @@
+"""Starts that are spoiled because slots of their plan are lost: what follows each (docs/failures.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.model.jobgraph import JobType
+from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
+from tests.simulation.rules import groups_of, least_slots
+
+if TYPE_CHECKING:
+    from tests.simulation.oracles import Oracles
+
+
+class SpoiledStarts:
+    """The next attempt of a STREAMING job is started in slots that were there all the time, if they are enough."""
+
+    def __init__(self, oracles: Oracles) -> None:
+        self._oracles = oracles
+        # By job: the attempt that was spoiled, and the slots that have stayed since.
+        self._spoiled: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def saved(self, job_id: str, state: JobState) -> None:
+        """A state became durable."""
+        phase, held = state.phase, frozenset(slot.id for slot in state.slots)
+        if state.graph.type is JobType.BATCH:
+            return
+        if state.plan is not None or phase.kind in ("Canceling", "Failing", "Finished"):
+            self._spoiled.pop(job_id, None)
+            return
+        attempt, stayed = self._spoiled.get(job_id, (0, held))
+        stayed &= held
+        starts = isinstance(phase, CreatingExecutionGraph)
+        if attempt and starts and state.attempt > attempt and phase.failure is None:
+            self._judge(job_id, state, phase.plan.slot_ids, stayed)
+        if starts and not phase.plan.slot_ids <= held:
+            self._oracles.count("spoiled start")
+            attempt = state.attempt
+        if attempt and stayed:
+            self._spoiled[job_id] = (attempt, stayed)
+        else:
+            self._spoiled.pop(job_id, None)
+
+    def _judge(self, job_id: str, state: JobState, used: set[str], stayed: frozenset[str]) -> None:
+        bounds = self._oracles.deadlines.in_force(state)
+        least = min(least_slots(state.graph, bounds), max(groups_of(state.graph), len(used)))
+        self._oracles.check(
+            len(stayed) < least or used <= stayed,
+            "spoiled starts",
+            f"job {job_id[-2:]} starts in {sorted(used - stayed)}, which came and went, and has {sorted(stayed)}",
+        )
