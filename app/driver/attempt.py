@@ -6,6 +6,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -341,6 +342,13 @@ class Attempt(BaseAttempt):
         return several and failure.recoverable and not is_stopped(self._session)
 
     # -- ends
+
+    def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
+        if not failure.query_id:
+            # By this it is known whether the job has got further since it failed so before.
+            committed = sum(each.committed_batches for each in self._queries)
+            failure = replace(failure, batch_id=committed)
+        return super()._fail(failure, repartition_failed=repartition_failed)
 
     def _begun_version(self) -> int:
         return max([self.spec.plan_version, *(each.gateway.begun_version for each in self._queries)])

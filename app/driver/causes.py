@@ -137,8 +137,10 @@ FINAL: Final = (
 )  # fmt: skip
 """What would happen again: the code or the plan is not there, or not possible."""
 
-_ENVIRONMENT: Final = frozenset({"OSError", "MemoryError", "OperationalError", "InterfaceError"})
-"""Raised by a function, but told of something else: a file, a network, a database, memory."""
+_ENVIRONMENT: Final = frozenset(
+    {"OSError", "MemoryError", "OperationalError", "InterfaceError", "Py4JNetworkError"}
+)
+"""Raised by a function, but told of something else: a file, a network, a database, memory, a JVM that is gone."""
 
 # Errors of SQL in the data: class 22 of the standard, and what raise_error and assert_true raise.
 _SQL_ERROR: Final = re.compile(

@@ -330,8 +330,13 @@ class StartedQuery(ABC):
             if error is None or BoundaryStop.MARK in str(error):
                 return None
             # Outside of what is ours: in the plan, in the source or the sink, or where Spark commits.
-            failure = replace(describe(error), batch_id=self._last_batch + 1)
+            failure = replace(describe(error), batch_id=self.committed_batches)
         return replace(failure, query_id=self.query_id)
+
+    @property
+    def committed_batches(self) -> int:
+        """How many batches are committed: the number of the next one. Spark may not have told of the last ones yet."""
+        return max(self._last_batch, read_past(self.checkpoint_dir).newest) + 1
 
     def ended_for(self) -> Failure | None:
         """Why the query ended without a request; None if it may end by itself, and did."""

@@ -198,7 +198,8 @@ class AttemptFailed:
     ``by_cluster``: it is the cluster's, as the driver says: no executors have come, or none that could work.
     ``plan_version``: the newest plan that it had begun a batch with, 0 if that is not known. ``at_ms``: when, if it was
     learned later. ``why``: a sentence on what made it recoverable or not. ``user_error``: what the user's code raised,
-    and where, in batch ``batch_id`` (-1: unknown) of ``query_id``.
+    and where, in batch ``batch_id`` (-1: unknown) of ``query_id``. Outside of any query that is empty, and ``batch_id``
+    the number of batches that are committed.
     """
 
     attempt: int
