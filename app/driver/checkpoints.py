@@ -122,7 +122,9 @@ def _partitions_of(checkpoint: Path, batch: int) -> int | None:
         return int(about["conf"][_PARTITIONS])
     except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
         raise DriverError(
-            f"The file {file} does not say how many state partitions there are.", recoverable=True
+            f"The file {file} does not say how many state partitions there are.",
+            recoverable=True,
+            by_files=True,
         ) from error
 
 

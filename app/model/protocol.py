@@ -209,7 +209,7 @@ class Report:
     vertex id.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
-    ``user_error``, ``query_id``, ``batch_id``: as in events.AttemptFailed.
+    ``user_error``, ``query_id``, ``batch_id``, ``by_files``: as in events.AttemptFailed.
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running, and again
     for queries that a program starts later.
@@ -278,6 +278,7 @@ class Report:
     by_cluster: bool = False
     why: str = ""
     user_error: str | None = None
+    by_files: bool = False
     query: str = ""
     tasks_done: int = 0
     tasks_total: int = 0

@@ -196,6 +196,7 @@ class AttemptFailed:
     ``repartition``: it was the redistribution of the state that failed; the state is as it was.
     ``outside``: it is not the job's own doing; its process was killed, or is gone for a reason that nobody knows.
     ``by_cluster``: it is the cluster's, as the driver says: no executors have come, or none that could work.
+    ``by_files``: a file of the input or of the checkpoint is damaged or gone.
     ``plan_version``: the newest plan that it had begun a batch with, 0 if that is not known. ``at_ms``: when, if it was
     learned later. ``why``: a sentence on what made it recoverable or not. ``user_error``: what the user's code raised,
     and where, in batch ``batch_id`` (-1: unknown) of ``query_id``. Outside of any query that is empty, and ``batch_id``
@@ -217,6 +218,7 @@ class AttemptFailed:
     user_error: str | None = None
     query_id: str = ""
     batch_id: int = -1
+    by_files: bool = False
 
 
 @value
@@ -240,6 +242,7 @@ class QueryFailed:
     user_error: str | None = None
     query_id: str = ""
     batch_id: int = -1
+    by_files: bool = False
     longest_batch_ms: int = 0
 
 

@@ -52,7 +52,8 @@ def forget(draft: Draft, query_id: str, batch_id: int | None = None) -> None:
     kept = tuple(
         one
         for one in draft.state.user_errors
-        if one.query_id not in ("", query_id) or (one.query_id and batch_id is not None and batch_id < one.batch_id)
+        if one.query_id not in ("", query_id)
+        or (one.query_id and batch_id is not None and batch_id < one.batch_id)
     )
     if len(kept) < len(draft.state.user_errors):
         draft.set(user_errors=kept)

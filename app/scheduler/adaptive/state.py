@@ -61,7 +61,7 @@ class Failure:
     """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure.
 
     ``local``: only its query was restarted. ``why``: a sentence on why it was taken as it was, may be empty.
-    ``on_trial``: it came at a parallelism that was being tried.
+    ``on_trial``: it came at a parallelism that was being tried. ``by_files``: as in `AttemptFailed`.
     """
 
     error: str
@@ -72,6 +72,7 @@ class Failure:
     local: bool = False
     why: str = ""
     on_trial: bool = False
+    by_files: bool = False
 
 
 @value

@@ -160,7 +160,7 @@ def failed_event(attempt: int, report: Report, *, stopped: bool = True) -> event
 def _told_of_failure(report: Report) -> dict[str, Any]:
     """The fields that events of failures have from reports as they are."""
     names = ("recoverable", "vertex", "stack", "outside", "plan_version", "at_ms", "why", "user_error")
-    return {name: getattr(report, name) for name in (*names, "query_id", "batch_id")}
+    return {name: getattr(report, name) for name in (*names, "query_id", "batch_id", "by_files")}
 
 
 def redacted(event: E, graph: JobGraph) -> E:

@@ -115,7 +115,9 @@ def test_one_that_cannot_be_started_has_failed_again() -> None:
     told = rig.reports[-1]
     assert (told["type"], told["run"], told["recoverable"]) == ("query-failed", 2, False)
     assert told["error"] == "The directory cannot be written."
-    assert (told["query_id"], told["batch_id"]) == ("id", 8), "by which it is known whether it has got further"
+    assert (told["query_id"], told["batch_id"]) == ("id", 8), (
+        "by which it is known whether it has got further"
+    )
 
 
 def test_what_does_not_end_is_a_failure_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,9 @@ def test_so_does_one_of_which_nobody_has_heard() -> None:
     for committed in (1, 14, 15, 40):
         assert raises(job, committed, **OUTSIDE).kind == "Executing"
         assert times(job) == [1]
-    assert times(raises(job, 0, **OUTSIDE)) == [2], "nothing was committed since, and no query had been started"
+    assert times(raises(job, 0, **OUTSIDE)) == [2], (
+        "nothing was committed since, and no query had been started"
+    )
 
 
 def test_a_batch_says_nothing_of_what_another_query_fails_with() -> None:
