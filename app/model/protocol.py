@@ -52,7 +52,7 @@ class DriverSpec:
     ``private``: directories in which no source and no sink may lie.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
-    what costs something to read (docs/load.md).
+    what costs something to read (docs/load.md). ``since_ms``: since when the job has not run, 0 if that is not known.
     """
 
     job_id: str
@@ -83,6 +83,7 @@ class DriverSpec:
     recoverable_exceptions: tuple[str, ...] = ()
     local_failover: bool = False
     private: tuple[str, ...] = ()
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ class BatchCompleted:
     can do.
     ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
     ``not_followed``: as in `PlanApplied`, of vertices that had other tasks in this batch and in the one before.
+    ``measured``: what is known yet of the change of plan that this batch may complete.
     """
 
     attempt: int
@@ -130,6 +131,7 @@ class BatchCompleted:
     pace: Pace | None = None
     has_rows: bool = True
     not_followed: tuple[tuple[str, str], ...] = ()
+    measured: Measured = NOTHING_MEASURED
 
 
 @value

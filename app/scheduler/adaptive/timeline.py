@@ -39,6 +39,7 @@ from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     Executing,
     JobState,
+    Rescaling,
     Restarting,
     StopWithSavepoint,
     Timeline,
@@ -47,6 +48,7 @@ from app.scheduler.adaptive.state import (
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
+_RUNNING = (Executing.__name__, Rescaling.__name__, StopWithSavepoint.__name__)
 _BEGUN = (RegionStatus.RUNNING, RegionStatus.FINISHED)
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
@@ -297,6 +299,15 @@ def note_not_followed(draft: Draft, told: Iterable[tuple[str, str]]) -> None:
     known = (record.message or "") if record is not None else ""
     for _, sentence in told:
         note(draft, f"The restart has not changed this: {sentence}" if sentence in known else sentence)
+
+
+def down_since_ms(state: JobState) -> int:
+    """Since when the job has not run, as far as the open record knows; 0 if there is none."""
+    record = state.timeline.open
+    if record is None:
+        return 0
+    ran = (span.leave_ms for span in record.spans if span.leave_ms and span.state in _RUNNING)
+    return max((record.start_ms, *ran))
 
 
 def has_plan(record: RescaleRecord | None) -> bool:

@@ -16,7 +16,7 @@ from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
 from app.model.jobgraph import JobGraph
 from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report
-from app.model.rescale import Measured
+from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.secret_texts import secrets_of, without_secrets
 from app.scheduler.adaptive import events
 from app.scheduler.adaptive.evolve import evolve
@@ -87,6 +87,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
                 pace=pace_of(report),
                 has_rows=report.input_rows > 0,
                 not_followed=_not_followed(report),
+                measured=NOTHING_MEASURED if report.output_gap_ms is None else Measured.of(report),
             )
         case "plan-applied":
             return events.PlanApplied(

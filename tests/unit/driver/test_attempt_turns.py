@@ -68,6 +68,7 @@ def test_a_batch_of_whose_vertices_nothing_can_be_read_is_told(monkeypatch: pyte
     for name, made in (
         ("_report", lambda **fields: told.append(fields)),
         ("_report_applied", lambda: None),
+        ("_gap_so_far", lambda _now_ms: None),
         ("_note_well", lambda _running: None),
     ):
         monkeypatch.setattr(looped, name, made)

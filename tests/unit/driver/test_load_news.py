@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from app.driver import load, started_query
+from app.driver.checkpoints import Past
 from app.driver.failures import Failure
 from app.driver.load import LoadNews, SparkFigures
-from app.driver.started_query import StartedQuery
+from app.driver.started_query import GapMeter, StartedQuery
 from app.model.protocol import ExecutorLoad
 
 LOAD = ExecutorLoad("driver", "here", 1, 2, 3, 4, 5, 6, 7, 8)
@@ -68,6 +69,8 @@ class Asked(StartedQuery):
         self._valves = SimpleNamespace(apply_pending=lambda: True)  # type: ignore[assignment]
         self._plans = SimpleNamespace(current=SimpleNamespace(number=1, whole=False))  # type: ignore[assignment]
         self._idle_at, self.reached, self.query_id = float("-inf"), 0, "id"
+        self._last_batch = self._idle_noted = -1
+        self.gaps = GapMeter(Past((), None))
 
     def start(self) -> None: ...
 

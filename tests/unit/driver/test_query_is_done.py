@@ -39,6 +39,7 @@ class Place:
         query._plans = Plans(1, {})
         query._splits = Splits({}, {}, directory)
         query._past = Past((), None)
+        query._begun_in, query._last_batch, query._idle_noted = directory, -1, -1
         query._idle = False
         query._valves = SimpleNamespace(apply_pending=lambda: True)
         self.query: DocumentQuery = query
