@@ -130,6 +130,16 @@ class RepartitionRefused:
 
 
 @value
+class CapRaise:
+    """The cap of the job was raised from ``before``, or removed, and it has not got all slots that it may have since.
+    ``requested_by`` and ``reason`` say by whom and why."""
+
+    before: int
+    requested_by: str | None = None
+    reason: str | None = None
+
+
+@value
 class Created:
     kind: Literal["Created"] = "Created"
 
@@ -338,6 +348,7 @@ class JobState:
     allowed: int | None = None
     share: SlotShare = field(default_factory=SlotShare)
     policy: ScalingPolicy = field(default_factory=ScalingPolicy)
+    cap_raise: CapRaise | None = None
     slots_reason: str | None = None
     slots_changed_ms: int = 0
     away_since_ms: int | None = None
