@@ -68,8 +68,8 @@ class GapMeter:
     A query that had committed one batch only, or none, has no steady interval: its gap is the pause itself. A pause
     without input is nobody's gap: after it the gap counts from the last moment at which there was none.
 
-    ``since_ms``: since when the attempt is wanted. Whatever was committed since, by attempts that were ended too, is
-    part of the change. 0: the change begins with this attempt.
+    ``since_ms``: when the change began that the attempt is for. Whatever was committed since, by attempts that were
+    ended too, is part of it. 0: it begins with this attempt.
     """
 
     def __init__(self, past: Past, since_ms: int = 0) -> None:
@@ -91,7 +91,7 @@ class GapMeter:
     def changing(self) -> None:
         """Another plan is ordered. Of several in a row the first counts: the output waits since then."""
         if self._change is None:
-            self._change = (int(statistics.median(self._usual)) if self._usual else 0, None)
+            self._change = (statistics.median_low(self._usual) if self._usual else 0, None)
 
     def committed(self, at_ms: int, *, at_plan: bool) -> None:
         """A batch with input was committed; ``at_plan`` if it ran at the newest plan."""

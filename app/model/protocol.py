@@ -52,7 +52,8 @@ class DriverSpec:
     ``private``: directories in which no source and no sink may lie.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
-    what costs something to read (docs/load.md). ``since_ms``: since when the job has not run, 0 if that is not known.
+    what costs something to read (docs/load.md). ``since_ms``: when the change began that
+    the attempt is for, 0 if that is not known.
     """
 
     job_id: str

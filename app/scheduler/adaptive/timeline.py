@@ -41,7 +41,6 @@ from app.scheduler.adaptive.state import (
     CapRaise,
     Executing,
     JobState,
-    Rescaling,
     Restarting,
     StopWithSavepoint,
     Timeline,
@@ -50,7 +49,7 @@ from app.scheduler.adaptive.state import (
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
-_RUNNING = (Executing.__name__, Rescaling.__name__, StopWithSavepoint.__name__)
+_RUNNING = (Executing.__name__, StopWithSavepoint.__name__)
 _BEGUN = (RegionStatus.RUNNING, RegionStatus.FINISHED)
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
@@ -318,13 +317,13 @@ def note_not_followed(draft: Draft, told: Iterable[tuple[str, str]]) -> None:
         note(draft, f"The restart has not changed this: {sentence}" if sentence in known else sentence)
 
 
-def down_since_ms(state: JobState) -> int:
-    """Since when the job has not run, as far as the open record knows; 0 if there is none."""
+def change_began_ms(state: JobState) -> int:
+    """Since when the job does not simply run on, as far as the open record knows; 0 if there is none."""
     record = state.timeline.open
     if record is None:
         return 0
-    ran = (span.leave_ms for span in record.spans if span.leave_ms and span.state in _RUNNING)
-    return max((record.start_ms, *ran))
+    changing = (span.enter_ms for span in record.spans if span.state not in _RUNNING)
+    return next(changing, max(record.start_ms, state.phase_since_ms))
 
 
 def has_plan(record: RescaleRecord | None) -> bool:
