@@ -10,8 +10,9 @@ import pytest
 from app.driver import load, started_query
 from app.driver.checkpoints import Past
 from app.driver.failures import Failure
+from app.driver.gap_meter import GapMeter
 from app.driver.load import LoadNews, SparkFigures
-from app.driver.started_query import GapMeter, StartedQuery
+from app.driver.started_query import StartedQuery
 from app.model.protocol import ExecutorLoad
 
 LOAD = ExecutorLoad("driver", "here", 1, 2, 3, 4, 5, 6, 7, 8)

@@ -11,10 +11,10 @@ import pytest
 
 from app.driver.checkpoints import Past
 from app.driver.document_query import DocumentQuery
+from app.driver.gap_meter import GapMeter
 from app.driver.plans import Plans
 from app.driver.progress import Committed
 from app.driver.sources.opening import Splits
-from app.driver.started_query import GapMeter
 from app.model.jobgraph import SourceSpec
 
 ENDS = SourceSpec("rate", options=(("rowCount", "5"),))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.driver.checkpoints import Past, mark_begun, mark_idle, read_past
-from app.driver.started_query import GapMeter
+from app.driver.gap_meter import GapMeter
 
 
 def checkpoint(directory: Path, *, planned: int, committed: int) -> Path:
