@@ -35,7 +35,7 @@ def gap_of(record: dict[str, Any], times: list[int]) -> float:
     longest = max(pause for at_ms, pause in pauses if start_ms < at_ms <= end_ms + TOLERANCE_MS)
     # Most of the last intervals are usual ones.
     usual = [pause for at_ms, pause in pauses if at_ms <= start_ms][-15:]
-    return max(0, longest - median(usual))
+    return max(0, longest - median(usual or [0]))
 
 
 def check_gap(deployment: Deployment, record: dict[str, Any]) -> None:
