@@ -157,7 +157,7 @@ def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None, since_ms: i
     ``begun_in``: where `mark_begun` writes, if not there. ``since_ms``: all batches since then are wanted, and the
     latest before; 0: the latest.
     """
-    notes = begun_in or checkpoint_dir
+    notes, made = begun_in or checkpoint_dir, repartition_batches(checkpoint_dir)
     commits, planned = _batches(checkpoint_dir / "commits"), _batches(checkpoint_dir / "offsets")
     times: dict[int, int] = {}
     before = idle_ms = 0
@@ -170,7 +170,7 @@ def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None, since_ms: i
             # It had no input until it was stopped, unless more came and was planned.
             idle_ms = min(since_ms, _written_ms(planned.get(batch + 1)) or since_ms)
         before += is_before
-        if _has_input(planned, batch):
+        if batch not in made and _has_input(planned, batch):
             times[batch] = at_ms
         if before >= COMMITS_REMEMBERED:
             break
@@ -182,7 +182,7 @@ def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None, since_ms: i
 
 
 def _has_input(planned: Mapping[int, Path], batch: int) -> bool:
-    """Whether a batch has read anything new: not if it redistributed the state, or only let time pass."""
+    """Whether a batch has read anything new: not if it only let time pass."""
     if batch not in planned or batch - 1 not in planned:
         return True
     try:
