@@ -50,23 +50,6 @@ async def test_a_put_is_applied_in_place_and_its_record_completes(sqlite_url: st
         assert rig.host.drivers == [driver] and not driver.dead.is_set()
 
 
-async def test_a_driver_is_told_since_when_the_job_has_not_run(sqlite_url: str, tmp_path: Path) -> None:
-    async with rig_on(sqlite_url, tmp_path) as rig:
-        job = await rig.run()
-        assert rig.driver.specs[0]["since_ms"] > 0
-        rig.driver.die(-9)
-        await rig.assigned(2)
-        newest = (await rig.plane.rescales(job))[0]
-        assert rig.driver.spec is not None and rig.driver.spec["since_ms"] == newest.start_ms
-        await rig.register(job)
-        await rig.report(job, "running", plan_version=rig.driver.spec["plan_version"])
-        # Of several queries it is the first batch of one that completes the record.
-        version = rig.driver.spec["plan_version"]
-        await rig.report(job, "batch", query_id="q", plan_version=version, output_gap_ms=168_000)
-        newest = (await rig.plane.rescales(job))[0]
-        assert (newest.terminal_state, newest.output_gap_ms) == (TerminalState.COMPLETED, 168_000)
-
-
 BOUNDS = {name: (1, 4) for name in ("events", "counts", "store")}
 OTHER = {name: (1, 3) for name in ("events", "counts", "store")}
 
