@@ -6,6 +6,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -117,6 +118,7 @@ class Attempt(BaseAttempt):
             between_batches=self._trim,
             # On one host all state is in this process.
             places=None if at_work is None else partial(StatePlaces, executors=at_work, board={}),
+            since_ms=lambda: 0 if self._reported_version else self.spec.since_ms,
         )
         return client
 
@@ -238,6 +240,7 @@ class Attempt(BaseAttempt):
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
             vertices=vertices,
+            output_gap_ms=self._gap_so_far(now_ms),
             watermark_ms=happening.watermark_ms,
             phases_ms=happening.phases_ms,
             not_followed=dict(running.batches.stays_unfollowed),
@@ -245,6 +248,13 @@ class Attempt(BaseAttempt):
             **self._load.figures(),
         )
         self._note_well(running)
+
+    def _gap_so_far(self, now_ms: int) -> int | None:
+        """The longest pause that the plan on its way has made yet, in any query."""
+        if self._plans.current.version <= self._reported_version:
+            return None
+        gaps = [each.gaps.so_far(now_ms) for each in self._queries if not each.is_over]
+        return max((gap for gap in gaps if gap is not None), default=None)
 
     def _note_well(self, running: StartedQuery) -> None:
         if self._failover.proven(running) and self._plans.current.version <= self._reported_version:
@@ -341,6 +351,13 @@ class Attempt(BaseAttempt):
         return several and failure.recoverable and not is_stopped(self._session)
 
     # -- ends
+
+    def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
+        if not failure.query_id:
+            # By this it is known whether the job has got further since it failed so before.
+            committed = sum(each.committed_batches for each in self._queries)
+            failure = replace(failure, batch_id=committed)
+        return super()._fail(failure, repartition_failed=repartition_failed)
 
     def _begun_version(self) -> int:
         return max([self.spec.plan_version, *(each.gateway.begun_version for each in self._queries)])

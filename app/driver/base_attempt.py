@@ -280,6 +280,7 @@ def told_of(failure: Failure) -> dict[str, object]:
         "user_error": failure.user_error,
         "query_id": failure.query_id,
         "batch_id": failure.batch_id,
+        "by_files": failure.by_files,
     }
 
 

@@ -137,13 +137,50 @@ FINAL: Final = (
 )  # fmt: skip
 """What would happen again: the code or the plan is not there, or not possible."""
 
-_ENVIRONMENT: Final = frozenset({"OSError", "MemoryError", "OperationalError", "InterfaceError"})
-"""Raised by a function, but told of something else: a file, a network, a database, memory."""
+_ENVIRONMENT: Final = frozenset(
+    {"OSError", "MemoryError", "OperationalError", "InterfaceError", "Py4JNetworkError"}
+)
+"""Raised by a function, but told of something else: a file, a network, a database, memory, a JVM that is gone."""
 
 # Errors of SQL in the data: class 22 of the standard, and what raise_error and assert_true raise.
 _SQL_ERROR: Final = re.compile(
     r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\](?:(?!\[[A-Z]).){0,4000}?SQLSTATE: (22\w{3}|P0001)", re.DOTALL
 )
+
+
+# What Spark calls a file of the input or of a checkpoint that is damaged or gone: conditions, and where it has none,
+# classes and words.
+_OF_FILES: Final = re.compile(
+    r"\[(FAILED_READ_FILE|CANNOT_LOAD_STATE_STORE|MALFORMED_(?:LOG_FILE|RECORD_IN_PARSING)|INVALID_LOG_VERSION"
+    r"|BATCH_METADATA_NOT_FOUND|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|PATH_NOT_FOUND"
+    r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
+    r"|STATE_STORE_(?:KEY_|VALUE_)?ROW_(?:FORMAT_VALIDATION|CHECKSUM_VERIFICATION)_(?:FAILURE|FAILED)"
+    r"|STDS_FAILED_TO_READ_(?:OPERATOR_METADATA|STATE_SCHEMA))[A-Z_.]*\]"
+    r"|Failed to read log file|batch \d+ doesn't exist"
+)
+_FILE_CLASSES: Final = frozenset(
+    {"ChecksumException", "JsonParseException", "ParquetDecodingException", "BlockMissingException"}
+)
+# What more tasks can bring about, in names and in words: then it is no matter of files, although one was not read.
+_LOAD_CLASSES: Final = re.compile(
+    r"OutOfMemory|Interrupted|Throttl|Socket|Connect|Time[dD]?[oO]ut|UnknownHost|NoRouteToHost|SSL|AWS|Sdk"
+    r"|S3Exception|StorageException"
+)
+_LOAD_WORDS: Final = re.compile(
+    r"OUT_OF_MEMORY|UNRELEASED_THREAD|Too many open files|annot allocate memory|No space left|[Qq]uota exceeded"
+)
+
+
+def is_of_files(error: BaseException, chain: Sequence[Link]) -> bool:
+    """Whether a file of the input or of a checkpoint is damaged or gone, which no parallelism brings about."""
+    said = []
+    for cause in filter(came_through_spark, _causes(error)):
+        with contextlib.suppress(Exception):
+            said.append(str(cause).partition(QUERY_MARK)[0])
+    text, named = "\n".join(said), [link.name for link in chain]
+    if _OF_FILES.search(text) is None and _FILE_CLASSES.isdisjoint(named):
+        return False
+    return not (_LOAD_CLASSES.search(" ".join(named)) or _LOAD_WORDS.search(text))
 
 
 @dataclass(frozen=True, slots=True)

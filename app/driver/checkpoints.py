@@ -20,6 +20,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,8 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _SHARED = "state"
 _BESIDE = ".slotwise-"
 _BEGUN = "slotwise-begun"
+_FIRST = "slotwise-first"
+_IDLE = "slotwise-idle"
 _REPARTITIONED = "slotwise-repartitioned"
 COMMITS_REMEMBERED = 11
 CLAIMS = frozenset({"owner.json", "owner.lock", "slotwise-writer.json", "slotwise-writer.lock"})
@@ -122,7 +125,9 @@ def _partitions_of(checkpoint: Path, batch: int) -> int | None:
         return int(about["conf"][_PARTITIONS])
     except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
         raise DriverError(
-            f"The file {file} does not say how many state partitions there are.", recoverable=True
+            f"The file {file} does not say how many state partitions there are.",
+            recoverable=True,
+            by_files=True,
         ) from error
 
 
@@ -131,7 +136,8 @@ def _partitions_of(checkpoint: Path, batch: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """``committed_ms``: when the latest batches were committed, oldest first.
+    """``committed_ms``: when the latest batches with input of their own were committed, oldest first; ``first_ms``:
+    those of them that were the first of an attempt. ``idle_ms``: until when the query had no input, as far as is known.
 
     ``interrupted``: the batch that was begun and not committed; it runs again with the same id. None if there is
     none, or if the query stopped after planning it, before anything of it was executed. ``newest``: the newest batch
@@ -141,33 +147,72 @@ class Past:
     committed_ms: tuple[int, ...]
     interrupted: int | None
     newest: int = -1
+    first_ms: tuple[int, ...] = ()
+    idle_ms: int = 0
 
 
-def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None) -> Past:
+def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None, since_ms: int = 0) -> Past:
     """The past of the query whose checkpoint this is; of a new one it is empty.
 
-    ``begun_in``: where `mark_begun` writes, if not there.
+    ``begun_in``: where `mark_begun` writes, if not there. ``since_ms``: all batches since then are wanted, and the
+    latest before; 0: the latest.
     """
-    made = repartition_batches(checkpoint_dir)
-    commits = {
-        batch: file for batch, file in _batches(checkpoint_dir / "commits").items() if batch not in made
-    }
-    planned = _batches(checkpoint_dir / "offsets")
-    times = []
-    for batch in sorted(commits)[-COMMITS_REMEMBERED:]:
-        try:
-            times.append(int(commits[batch].stat().st_mtime * 1000))
-        except OSError:
+    notes, made = begun_in or checkpoint_dir, repartition_batches(checkpoint_dir)
+    commits, planned = _batches(checkpoint_dir / "commits"), _batches(checkpoint_dir / "offsets")
+    times: dict[int, int] = {}
+    before = idle_ms = 0
+    for batch in sorted(commits, reverse=True):
+        at_ms = _written_ms(commits[batch])
+        if at_ms is None:
             continue
-    begun, newest = max(planned, default=-1), max([*commits, *made], default=-1)
-    noted = max(_noted((begun_in or checkpoint_dir) / _BEGUN), default=-1)
-    return Past(tuple(times), begun if newest < begun <= noted else None, newest)
+        is_before = at_ms <= since_ms or not since_ms
+        if is_before and not before and batch in _noted(notes / _IDLE):
+            # It had no input until it was stopped, unless more came and was planned.
+            idle_ms = min(since_ms, _written_ms(planned.get(batch + 1)) or since_ms)
+        before += is_before
+        if batch not in made and _has_input(planned, batch):
+            times[batch] = at_ms
+        if before >= COMMITS_REMEMBERED:
+            break
+    first = [times[batch] for batch in _noted(notes / _FIRST) if batch in times]
+    begun, newest = max(planned, default=-1), max(commits, default=-1)
+    noted = max(_noted(notes / _BEGUN), default=-1)
+    interrupted = begun if newest < begun <= noted else None
+    return Past(tuple(sorted(times.values())), interrupted, newest, tuple(first), idle_ms)
 
 
-def mark_begun(checkpoint_dir: Path, batch_id: int) -> None:
-    """Note that from here on something of the batch may have been executed."""
+def _has_input(planned: Mapping[int, Path], batch: int) -> bool:
+    """Whether a batch has read anything new: not if it only let time pass."""
+    if batch not in planned or batch - 1 not in planned:
+        return True
+    try:
+        # A version, then one line about the batch, then one for each source.
+        this, before = (
+            planned[one].read_text(encoding="utf-8").split("\n", 2)[2:] for one in (batch, batch - 1)
+        )
+    except (OSError, ValueError):
+        return True
+    return not this or this != before
+
+
+def _written_ms(file: Path | None) -> int | None:
+    try:
+        return None if file is None else int(file.stat().st_mtime * 1000)
+    except OSError:
+        return None
+
+
+def mark_begun(notes: Path, batch_id: int, *, is_first: bool = False) -> None:
+    """Note that from here on something of the batch may have been executed. ``is_first``: of an attempt."""
     # Not synced: it tells how much was done twice when a process dies, no promise rests on it.
-    (checkpoint_dir / _BEGUN).write_text(str(batch_id), encoding="ascii")
+    (notes / _BEGUN).write_text(str(batch_id), encoding="ascii")
+    if is_first:
+        _note(notes / _FIRST, batch_id)
+
+
+def mark_idle(notes: Path, batch_id: int) -> None:
+    """Note that there was no input behind the batch."""
+    (notes / _IDLE).write_text(str(batch_id), encoding="ascii")
 
 
 def repartition_batches(checkpoint_dir: Path) -> frozenset[int]:
@@ -177,8 +222,12 @@ def repartition_batches(checkpoint_dir: Path) -> frozenset[int]:
 
 def mark_repartitioned(checkpoint_dir: Path, batch_id: int) -> None:
     """Note that ``batch_id`` redistributed the state."""
-    batches = sorted(repartition_batches(checkpoint_dir) | {batch_id})[-COMMITS_REMEMBERED:]
-    (checkpoint_dir / _REPARTITIONED).write_text(" ".join(map(str, batches)), encoding="ascii")
+    _note(checkpoint_dir / _REPARTITIONED, batch_id)
+
+
+def _note(file: Path, batch_id: int) -> None:
+    batches = sorted({*_noted(file), batch_id})[-COMMITS_REMEMBERED:]
+    file.write_text(" ".join(map(str, batches)), encoding="ascii")
 
 
 def _noted(file: Path) -> list[int]:

@@ -108,7 +108,8 @@ class LocalFailover:
         except Exception as error:
             # It is held again; whether it is tried once more is not decided here.
             failed = describe(error, vertex=held.running.query.sink.name)
-            self.hold(held.running, replace(failed, query_id=held.running.query_id))
+            known = held.running
+            self.hold(known, replace(failed, query_id=known.query_id, batch_id=known.committed_batches))
         else:
             self._unproven[key] = (running, held.number)
 

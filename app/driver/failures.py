@@ -16,6 +16,7 @@ from app.driver.causes import (
     came_through_spark,
     chain_of,
     default_verdict,
+    is_of_files,
     java_causes,
     own_verdict,
     user_error,
@@ -26,16 +27,24 @@ class DriverError(Exception):
     """Something that a person can act on. The message is one sentence.
 
     ``vertex`` is the name of the vertex concerned, ``recoverable`` whether another attempt may succeed unchanged,
-    ``by_cluster`` whether it is known to be the cluster's doing. ``failure``: what was found out before.
+    ``by_cluster`` whether it is known to be the cluster's doing, ``by_files`` as in `Failure`. ``failure``: what was
+    found out before.
     """
 
     def __init__(
-        self, message: str, *, vertex: str | None = None, recoverable: bool = False, by_cluster: bool = False
+        self,
+        message: str,
+        *,
+        vertex: str | None = None,
+        recoverable: bool = False,
+        by_cluster: bool = False,
+        by_files: bool = False,
     ) -> None:
         super().__init__(message)
         self.vertex = vertex
         self.recoverable = recoverable
         self.by_cluster = by_cluster
+        self.by_files = by_files
         self.failure: Failure | None = None
 
     @classmethod
@@ -70,7 +79,8 @@ class Failure:
 
     ``by_cluster``: it is known to be the cluster's doing. ``why``: a sentence on what in its chain of causes made it
     recoverable or not. ``user_error``: what the user's code raised, and where; the same input raises it again.
-    ``query_id`` and ``batch_id``: of which query, and its batch, -1 for none.
+    ``query_id`` and ``batch_id``: of which query, and its batch, -1 for none. ``by_files``: a file of the input or of
+    the checkpoint is damaged or gone.
     """
 
     sentence: str
@@ -82,6 +92,7 @@ class Failure:
     user_error: str | None = None
     query_id: str = ""
     batch_id: int = -1
+    by_files: bool = False
 
     @classmethod
     def final(cls, sentence: str) -> Failure:
@@ -127,7 +138,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
     chain = chain_of(error)
     if isinstance(error, DriverError):
         said = Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.by_cluster)
-        return _ruled(said, chain)
+        return _ruled(replace(said, by_files=error.by_files), chain)
     name, message, found = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
     text = _spark_text(error) if came_through_spark(error) else ""
@@ -137,7 +148,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
     verdict = default_verdict(chain)
     raised = user_error(name, place or found, text, chain)
     told = Failure(one_line(sentence), stack, vertex, verdict.recoverable, why=verdict.why, user_error=raised)
-    return _ruled(told, chain)
+    return _ruled(replace(told, by_files=is_of_files(error, chain)), chain)
 
 
 def _ruled(failure: Failure, chain: Sequence[Link]) -> Failure:

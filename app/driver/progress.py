@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -60,7 +60,8 @@ class StateTold:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """A batch is in the commit log. ``sources`` and ``states`` are in the order of Spark's plan. ``watermark_ms``: that
-    of the event time; None without one, and before there is any. ``phases_ms``: how long each phase took."""
+    of the event time; None without one, and before there is any. ``phases_ms``: how long each phase took. Not
+    ``has_input``: no source has got further; Spark makes such batches to let time pass for what keeps state."""
 
     run_id: str
     query_id: str
@@ -72,6 +73,7 @@ class Committed:
     states: tuple[StateTold, ...] = ()
     watermark_ms: int | None = None
     phases_ms: dict[str, int] = field(default_factory=dict)
+    has_input: bool = True
 
     @property
     def backlog_rows(self) -> int | None:
@@ -165,8 +167,14 @@ def committed_of(progress: Mapping[str, Any]) -> Committed:
         input_rows=int(progress.get("numInputRows") or 0),
         duration_ms=int(progress.get("batchDuration") or 0),
         output_rows=written if written >= 0 else None,
+        has_input=_has_input(progress.get("sources") or ()),
     )
     return measured("what Spark tells of a batch", lambda: _with_load(committed, progress), committed)
+
+
+def _has_input(sources: Sequence[Mapping[str, Any]]) -> bool:
+    """Without rows too: files may be empty, and Spark cannot count the rows of every plan."""
+    return not sources or any(each.get("startOffset") != each.get("endOffset") for each in sources)
 
 
 def _with_load(committed: Committed, progress: Mapping[str, Any]) -> Committed:

@@ -106,12 +106,12 @@ class Repartitioner:
             if checkpoints.standing(copy).partitions == number:
                 continue
             _redistribute(self.session(number), copy, number)
+            checkpoints.mark_repartitioned(copy, checkpoints.standing(copy).committed)
         after = checkpoints.standing(copy)
         if not after.is_whole or after.partitions != wanted:
             raise DriverError(
                 f"Spark left {after.partitions} partitions instead of {wanted}, or an open batch."
             )
-        checkpoints.mark_repartitioned(copy, after.committed)
 
     def _copy(self, query: Query) -> Path:
         return checkpoints.copy_beside(self.place(query))

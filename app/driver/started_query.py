@@ -7,13 +7,11 @@ Base of `app.driver.document_query.DocumentQuery` (graph documents) and `app.dri
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,10 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from app.driver.checkpoints import COMMITS_REMEMBERED, Past, mark_begun, read_past
+from app.driver.checkpoints import mark_begun, mark_idle, read_past
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.file_backlog import FileBacklog
+from app.driver.gap_meter import GapMeter
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.load import spark_figures
 from app.driver.plans import DriverPlan, Plans
@@ -48,7 +47,7 @@ class Shared:
 
     ``may_commit`` raises if the job is somebody else's. ``limit_ms``: for how long a batch may run; 0: for ever.
     ``places`` makes those of some state on a cluster, for a key; None: state is in this process. ``measure_load``: see
-    `app.driver.load.SparkFigures.in_full`.
+    `app.driver.load.SparkFigures.in_full`. ``since_ms``: as `GapMeter` has it, of a query that is started now.
     """
 
     plans: Plans
@@ -58,62 +57,7 @@ class Shared:
     measure_load: bool = True
     between_batches: Callable[[], None] = lambda: None
     places: Callable[[str], StatePlaces] | None = None
-
-
-class GapMeter:
-    """Measures the pause that a change of plan made in the output of one query. Times are Unix milliseconds.
-
-    A query that had committed one batch only, or none, has no steady interval: its gap is the pause itself. A pause
-    without input is nobody's gap: after it the gap counts from the last moment at which there was none.
-    """
-
-    def __init__(self, past: Past) -> None:
-        self._commits: list[int] = list(past.committed_ms)
-        self._idle_ms = 0
-        # The steady interval before the change whose gap is looked for, and the longest gap since.
-        self._change: tuple[float, int | None] | None = None
-        self._gap_ms: int | None = None
-        if self._commits:
-            self.changing()
-
-    def changing(self) -> None:
-        """Another plan is ordered. Of several in a row the first counts: the output waits since then."""
-        if self._change is None:
-            steady = [after - before for before, after in pairwise(self._commits)]
-            self._change = (statistics.median(steady) if steady else 0, None)
-
-    def committed(self, at_ms: int, *, at_plan: bool) -> None:
-        """A batch was committed; ``at_plan`` if it ran at the newest plan."""
-        last_ms = self._commits[-1] if self._commits else None
-        self._commits = [*self._commits, at_ms][-COMMITS_REMEMBERED:]
-        if self._change is None:
-            return
-        steady_ms, longest_ms = self._change
-        if last_ms is not None:
-            gap_ms = at_ms - last_ms - int(steady_ms)
-            if self._idle_ms > last_ms:
-                gap_ms = min(gap_ms, at_ms - self._idle_ms)
-            longest_ms = max(longest_ms or 0, gap_ms)
-        self._change = (steady_ms, longest_ms)
-        if at_plan:
-            self._gap_ms, self._change = longest_ms, None
-
-    def idle(self, at_ms: int) -> None:
-        """There was no input at ``at_ms``. A plan that is in force then holds up no output from here on."""
-        self._idle_ms = at_ms
-        if self._change is not None:
-            _, longest_ms = self._change
-            self._gap_ms = 0 if longest_ms is None and self._commits else longest_ms
-            self._change = None
-
-    def forget(self) -> None:
-        """What paused the output was no change of plan."""
-        self._change = self._gap_ms = None
-
-    def take(self) -> int | None:
-        """The longest pause around the last change less the steady interval, once; None if it cannot be known."""
-        gap, self._gap_ms = self._gap_ms, None
-        return gap
+    since_ms: Callable[[], int] = lambda: 0
 
 
 class StartedQuery(ABC):
@@ -140,8 +84,11 @@ class StartedQuery(ABC):
             self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
         self._begun_in = begun_in or checkpoint_dir
         self.gateway = Gateway(self, shared)
-        self._past = read_past(checkpoint_dir, begun_in=self._begun_in)
-        self.gaps = GapMeter(self._past)
+        since_ms = shared.since_ms()
+        self._past = read_past(checkpoint_dir, begun_in=self._begun_in, since_ms=since_ms)
+        self.gaps = GapMeter(self._past, since_ms)
+        self._has_begun = False
+        self._idle_noted = -1
         self._last_batch = self._past.newest
         self._spark_query: StreamingQuery | None = None
         # Spark's ids of the query, which is the same in every attempt, and of this run; empty before it is started.
@@ -164,7 +111,8 @@ class StartedQuery(ABC):
 
     def begins(self, batch_id: int) -> None:
         """The first of a batch: nothing of it has run."""
-        mark_begun(self._begun_in, batch_id)
+        mark_begun(self._begun_in, batch_id, is_first=not self._has_begun)
+        self._has_begun = True
 
     def between_batches(self) -> None:
         self._shared.between_batches()
@@ -214,7 +162,12 @@ class StartedQuery(ABC):
     def _note_committed(self, happening: Committed, plan: DriverPlan, now_ms: int) -> None:
         self.backlog = happening.backlog_rows
         self._reached(plan)
-        self.gaps.committed(now_ms, at_plan=plan.whole and plan.number >= self._plans.current.number)
+        at_plan = plan.whole and plan.number >= self._plans.current.number
+        if happening.has_input:
+            self.gaps.committed(now_ms, at_plan=at_plan)
+        else:
+            # Spark lets time pass in such a batch only if it finds no input.
+            self.gaps.idle(now_ms - happening.duration_ms, at_plan=at_plan)
         if self.was_reprocessed(happening.batch_id):
             self.reprocessed_records = happening.input_rows
         elif self.reprocessed_records is None:
@@ -229,8 +182,11 @@ class StartedQuery(ABC):
         self._idle_at = time.monotonic()
         self._valves.apply_pending()
         self._reached(self._plans.current)
-        if self._plans.current.whole:
-            self.gaps.idle(at_ms)
+        self.gaps.idle(at_ms, at_plan=self._plans.current.whole)
+        if self._idle_noted < self._last_batch:
+            self._idle_noted = self._last_batch
+            with contextlib.suppress(OSError):
+                mark_idle(self._begun_in, self._last_batch)
 
     def _reached(self, plan: DriverPlan) -> None:
         self.reached = max(self.reached, plan.number)
@@ -330,8 +286,13 @@ class StartedQuery(ABC):
             if error is None or BoundaryStop.MARK in str(error):
                 return None
             # Outside of what is ours: in the plan, in the source or the sink, or where Spark commits.
-            failure = replace(describe(error), batch_id=self._last_batch + 1)
+            failure = replace(describe(error), batch_id=self.committed_batches)
         return replace(failure, query_id=self.query_id)
+
+    @property
+    def committed_batches(self) -> int:
+        """How many batches are committed: the number of the next one. Spark may not have told of the last ones yet."""
+        return max(self._last_batch, read_past(self.checkpoint_dir).newest) + 1
 
     def ended_for(self) -> Failure | None:
         """Why the query ended without a request; None if it may end by itself, and did."""

@@ -52,7 +52,8 @@ class DriverSpec:
     ``private``: directories in which no source and no sink may lie.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
-    what costs something to read (docs/load.md).
+    what costs something to read (docs/load.md). ``since_ms``: when the change began that
+    the attempt is for, 0 if that is not known.
     """
 
     job_id: str
@@ -83,6 +84,7 @@ class DriverSpec:
     recoverable_exceptions: tuple[str, ...] = ()
     local_failover: bool = False
     private: tuple[str, ...] = ()
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ class Report:
     vertex id.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
-    ``user_error``, ``query_id``, ``batch_id``: as in events.AttemptFailed.
+    ``user_error``, ``query_id``, ``batch_id``, ``by_files``: as in events.AttemptFailed.
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running, and again
     for queries that a program starts later.
@@ -278,6 +280,7 @@ class Report:
     by_cluster: bool = False
     why: str = ""
     user_error: str | None = None
+    by_files: bool = False
     query: str = ""
     tasks_done: int = 0
     tasks_total: int = 0

@@ -6,12 +6,15 @@ looked at. `benchmarks/state_repartition.py` does the same with a million keys.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.acceptance.commit_files import check_gap
 from tests.acceptance.deployment import Deployment, counting, deployed, is_alive, wait_for
 from tests.acceptance.repartition_points import POINTS
 from tests.acceptance.test_kill_driver import check_one_writer_at_a_time
@@ -93,12 +96,54 @@ def test_more_and_fewer(deployment: Deployment) -> None:
         (record,) = await_partitions(deployment, number, known)[:1]
         assert record["rung"] == "state-repartition"
         assert f"to {number} partitions" in record["message"]
+        check_gap(deployment, record)
         deployment.await_progress()
         wait_for(
             "the state is written in so many parts",
             lambda number=number: state_directories(deployment) == {str(one) for one in range(number)},
         )
     assert deployment.job()["driverPid"] == before, "in the same process"
+
+
+def completed(deployment: Deployment, known: int) -> dict[str, Any]:
+    """The first record after ``known`` that is completed."""
+
+    def found() -> Any:
+        records = [one for one in reversed(deployment.history()) if one["number"] > known]
+        return next((one for one in records if one["terminalState"] == "COMPLETED"), None)
+
+    record: dict[str, Any] = wait_for("a rescale is complete", found)
+    return record
+
+
+@pytest.mark.parametrize(("vertex", "rung"), [("store", "in-place"), ("plain", "query-restart")])
+def test_the_gap_of_a_rescale_is_that_of_the_commit_files(
+    deployment: Deployment, vertex: str, rung: str
+) -> None:
+    deployment.await_progress()
+    bounds = {**deployment.requirements()[1], vertex: (1, 1)}
+    known = deployment.history()[0]["number"]
+    assert deployment.put(bounds, f"{vertex} to 1").is_success
+    record = completed(deployment, known)
+    assert record["rung"] == rung
+    check_gap(deployment, record)
+
+
+@pytest.mark.parametrize("starts", [1, 3])
+def test_the_gap_of_a_failover_has_the_starts_that_failed_in_it(deployment: Deployment, starts: int) -> None:
+    deployment.await_progress()
+    known, killed = deployment.history()[0]["number"], 0
+
+    def another() -> int:
+        pid = int(deployment.job()["driverPid"] or 0)
+        return pid if pid != killed else 0
+
+    for _ in range(starts):
+        killed = wait_for("a driver is there", another)
+        os.kill(killed, signal.SIGKILL)
+    record = completed(deployment, known)
+    assert record["rung"] == "new-driver"
+    check_gap(deployment, record)
 
 
 # Next to another one that shows nearly the same.

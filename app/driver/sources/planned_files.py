@@ -64,12 +64,14 @@ def _check(entry: dict[str, Any], batch_id: int, *, may_be_gone: Callable[[], bo
         raise DriverError(
             f"{about} is gone. {advice} With the option ignoreMissingFiles of the source it is passed over.",
             recoverable=True,
+            by_files=True,
         ) from None
     except OSError:
         # Spark says what is wrong with it.
         return
     if changed_ms != entry["timestamp"]:
-        raise DriverError(f"{about} was written again since it was planned. {advice}", recoverable=True)
+        told = f"{about} was written again since it was planned. {advice}"
+        raise DriverError(told, recoverable=True, by_files=True)
 
 
 def _logs(checkpoint: Path, batch: int) -> Iterator[tuple[int, int]]:

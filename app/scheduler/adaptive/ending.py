@@ -51,11 +51,11 @@ def failure_of(
 ) -> Failure:
     """``event`` as an entry of the exception history."""
     vertex = stack = None
-    why, on_trial = "", False
+    why, on_trial, by_files = "", False, False
     if isinstance(event, AttemptFailed | QueryFailed | RegionFailed):
         vertex, stack, why = event.vertex, event.stack, event.why
     if isinstance(event, AttemptFailed | QueryFailed):
-        on_trial = not ran_as_before(draft.state, event.plan_version)
+        on_trial, by_files = not ran_as_before(draft.state, event.plan_version), event.by_files
     return Failure(
         _shortened(event.error, MAX_ERROR_CHARS),
         draft.now_ms,
@@ -64,6 +64,7 @@ def failure_of(
         None if stack is None else _shortened(stack, MAX_STACK_CHARS),
         why=_shortened(why, MAX_ERROR_CHARS),
         on_trial=on_trial,
+        by_files=by_files,
     )
 
 

@@ -130,6 +130,7 @@ class BatchCompleted:
     can do.
     ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
     ``not_followed``: as in `PlanApplied`, of vertices that had other tasks in this batch and in the one before.
+    ``measured``: what is known yet of the change of plan that this batch may complete.
     """
 
     attempt: int
@@ -139,6 +140,7 @@ class BatchCompleted:
     pace: Pace | None = None
     has_rows: bool = True
     not_followed: tuple[tuple[str, str], ...] = ()
+    measured: Measured = NOTHING_MEASURED
 
 
 @value
@@ -205,9 +207,11 @@ class AttemptFailed:
     ``repartition``: it was the redistribution of the state that failed; the state is as it was.
     ``outside``: it is not the job's own doing; its process was killed, or is gone for a reason that nobody knows.
     ``by_cluster``: it is the cluster's, as the driver says: no executors have come, or none that could work.
+    ``by_files``: a file of the input or of the checkpoint is damaged or gone.
     ``plan_version``: the newest plan that it had begun a batch with, 0 if that is not known. ``at_ms``: when, if it was
     learned later. ``why``: a sentence on what made it recoverable or not. ``user_error``: what the user's code raised,
-    and where, in batch ``batch_id`` (-1: unknown) of ``query_id``.
+    and where, in batch ``batch_id`` (-1: unknown) of ``query_id``. Outside of any query that is empty, and ``batch_id``
+    the number of batches that are committed.
     """
 
     attempt: int
@@ -225,6 +229,7 @@ class AttemptFailed:
     user_error: str | None = None
     query_id: str = ""
     batch_id: int = -1
+    by_files: bool = False
 
 
 @value
@@ -248,6 +253,7 @@ class QueryFailed:
     user_error: str | None = None
     query_id: str = ""
     batch_id: int = -1
+    by_files: bool = False
     longest_batch_ms: int = 0
 
 

@@ -267,7 +267,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     assert plan is not None
     unfollowed.remember(draft, event.not_followed)
     if not phase.first_batch and event.plan_version >= plan.version:
-        _confirm(draft)
+        _confirm(draft, event.measured)
     phase = draft.phase_as(Executing)
     if draft.state.watch is not None and phase.first_batch and _take_back_slow(draft, event):
         return

@@ -24,7 +24,7 @@ from app.scheduler.adaptive.events import DriverContact, QueryFailed, QueryRecov
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.restarting import handle_failure
 from app.scheduler.adaptive.state import Executing, Failure, JobState, LocalRestart, Rescaling
-from app.scheduler.adaptive.trial import met_before, trial_of
+from app.scheduler.adaptive.trial import is_excused, trial_of
 
 LOCAL_TIMER: Final = "local-restart"
 """When the next query is to be started again, or is to have committed a batch."""
@@ -137,7 +137,7 @@ def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRe
     if repeated_errors.exhausted(state, repeated_errors.of_event(state, event)) is not None:
         return ""
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
-    by_job = not event.outside and not met_before(state, failure)
+    by_job = not event.outside and not is_excused(state, failure)
     if by_job and trial_of(state, at_ms, event.plan_version) is not None:
         return ""
     if known is not None and not known.over:

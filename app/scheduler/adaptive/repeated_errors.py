@@ -1,8 +1,8 @@
 """The limit for consecutive equal errors of a job's own code, which would be raised again (ADR 22).
 
-Errors are counted per query, across restarts. Failures that the cluster causes do not count. A committed batch
-at or after the failed one ends the row, even if its report was lost: the next failure is then one of a later
-batch.
+Errors are counted per query, and those outside of any query per job (the query id is empty), across restarts.
+Failures that the cluster causes do not count. A committed batch at or after the failed one ends the row, even if its
+report was lost: the next failure is then one of a later batch. Outside of queries any batch or region does that.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def exhausted(state: JobState, error: UserError | None) -> str | None:
 
 
 def forget(draft: Draft, query_id: str, batch_id: int | None = None) -> None:
-    """A query has got further, up to ``batch_id``; None if it is done, whatever it failed with."""
+    """A query has got further, up to ``batch_id``; None if it is done, whatever it failed with. The job has, too."""
     kept = tuple(
         one
         for one in draft.state.user_errors
-        if one.query_id != query_id or (batch_id is not None and batch_id < one.batch_id)
+        if one.query_id not in ("", query_id)
+        or (one.query_id and batch_id is not None and batch_id < one.batch_id)
     )
     if len(kept) < len(draft.state.user_errors):
         draft.set(user_errors=kept)

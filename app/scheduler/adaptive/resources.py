@@ -118,7 +118,12 @@ def _what_came_back(state: JobState, undone: Pending, why: str) -> str:
 
 def replace_slots(draft: Draft, event: SlotsChanged) -> None:
     slots = {slot.id: slot for slot in event.slots}
-    since_ms = draft.state.away_since_ms if draft.state.cluster_unreachable else draft.now_ms
+    state = draft.state
+    since_ms = state.away_since_ms if state.cluster_unreachable else draft.now_ms
+    has_all = state.usable_slots >= state.wanted_slots
+    if state.cap_raise is not None and (has_all or not state.slot_ids <= slots.keys()):
+        # What comes from now on comes for another reason.
+        draft.set(cap_raise=None)
     draft.set(
         slots=tuple(slots.values()),
         allowed=event.allowed,

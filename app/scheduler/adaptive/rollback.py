@@ -15,11 +15,11 @@ from app.scheduler.adaptive.trial import (
     collapse,
     coming_plan,
     counted,
+    is_excused,
     is_over,
     is_raise,
     is_watched,
     last_taken_back,
-    met_before,
     possible,
     record_of,
     slots_for,
@@ -84,8 +84,7 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
 def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None) -> Watch | None:
     """The rescale to blame for a failure of the running attempt, None for an ``event`` with an external cause.
 
-    A process that was killed, or is gone for an unknown reason, is not the rescale's fault; nor is what the
-    job has failed with before.
+    A process that was killed, or is gone for an unknown reason, is not the rescale's fault; nor is what `is_excused`.
     """
     period_ms = draft.state.options.rollback_watch_ms
     if event is None or event.outside:
@@ -95,7 +94,7 @@ def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | 
     found = trial_of(draft.state, at_ms, event.plan_version)
     if found is None and draft.state.watch is not None and is_over(draft.state.watch, at_ms):
         draft.set(watch=None)
-    return None if met_before(draft.state, failure) else found
+    return None if is_excused(draft.state, failure) else found
 
 
 def condemn(draft: Draft, found: Watch, why: str) -> TakenBack | None:

@@ -17,7 +17,7 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.hold import demand
-from app.scheduler.adaptive.state import Executing, JobState, Restarting
+from app.scheduler.adaptive.state import CapRaise, Executing, JobState, Restarting
 from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.slots import Demand
 
@@ -44,7 +44,14 @@ def declare(draft: Draft) -> None:
 
 def take_share(draft: Draft, event: SlotShareUpdated) -> None:
     """Note another weight, priority or cap, and declare the slots again: the arbiter decides what follows."""
-    draft.set(share=event.share)
+    share, known = event.share, draft.state.cap_raise
+    if share.cap != draft.state.share.cap:
+        before = known.before if known else draft.state.share.cap
+        if before is None or (share.cap is not None and share.cap <= before):
+            known = None
+        else:
+            known = CapRaise(before, share.requested_by, share.reason)
+    draft.set(share=share, cap_raise=known)
     state = draft.state
     if state.declared_slots:
         draft.emit(DeclareResources(state.declared_slots, state.declared_minimal))

@@ -56,7 +56,7 @@ from app.scheduler.adaptive.state import (
     WaitingForResources,
 )
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
-from app.scheduler.adaptive.trial import met_before, trial_of
+from app.scheduler.adaptive.trial import is_excused, trial_of
 
 START_TIMER: Final = "start-timeout"
 BACKOFF_TIMER: Final = "backoff"
@@ -256,7 +256,7 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     # A redistribution of the state has failed, not a parallelism: `repartition` has the rules for it.
     by_job = not phase.outside and draft.state.repartition is None
     found = (
-        trial_of(draft.state, draft.now_ms) if by_job and not met_before(draft.state, phase.failure) else None
+        trial_of(draft.state, draft.now_ms) if by_job and not is_excused(draft.state, phase.failure) else None
     )
     repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
     back = RetryingExecutionGraphCreation(phase.failure.error)

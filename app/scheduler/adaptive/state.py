@@ -61,7 +61,7 @@ class Failure:
     """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure.
 
     ``local``: only its query was restarted. ``why``: a sentence on why it was taken as it was, may be empty.
-    ``on_trial``: it came at a parallelism that was being tried.
+    ``on_trial``: it came at a parallelism that was being tried. ``by_files``: as in `AttemptFailed`.
     """
 
     error: str
@@ -72,6 +72,7 @@ class Failure:
     local: bool = False
     why: str = ""
     on_trial: bool = False
+    by_files: bool = False
 
 
 @value
@@ -126,6 +127,16 @@ class RepartitionRefused:
 
     requirements_uuid: str
     error: str
+
+
+@value
+class CapRaise:
+    """The cap of the job was raised from ``before``, or removed, and it has not got all slots that it may have since.
+    ``requested_by`` and ``reason`` say by whom and why."""
+
+    before: int
+    requested_by: str | None = None
+    reason: str | None = None
 
 
 @value
@@ -339,6 +350,7 @@ class JobState:
     allowed: int | None = None
     share: SlotShare = field(default_factory=SlotShare)
     policy: ScalingPolicy = field(default_factory=ScalingPolicy)
+    cap_raise: CapRaise | None = None
     slots_reason: str | None = None
     slots_coming: int = 0
     slots_stayed: tuple[str, ...] = ()

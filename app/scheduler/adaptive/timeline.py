@@ -31,12 +31,14 @@ from app.model.rescale import (
     VertexRescale,
 )
 from app.model.scaling_policy import ScalingPolicy
+from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
+    CapRaise,
     Executing,
     JobState,
     Restarting,
@@ -47,6 +49,7 @@ from app.scheduler.adaptive.state import (
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
+_RUNNING = (Executing.__name__, StopWithSavepoint.__name__)
 _BEGUN = (RegionStatus.RUNNING, RegionStatus.FINISHED)
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
@@ -116,8 +119,8 @@ def _new_record(
     attempt_id = timeline.attempt_id + 1 if known else 1
     number, uuid = timeline.records + 1, next_record_uuid(state)
     vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
-    # Failovers and changes of slots have no author, but for slots that bounds have waited for.
-    asked: Requirements | ScalingPolicy | Pending | None = asked_before
+    # Failovers and changes of slots have no author, but for slots that bounds have waited for, or a cap has kept away.
+    asked: Requirements | ScalingPolicy | Pending | SlotShare | CapRaise | None = asked_before
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
         asked = state.requirements
     elif asked is None and cause is TriggerCause.UPDATE_POLICY:
@@ -125,6 +128,10 @@ def _new_record(
     elif asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE and state.taken_back is None:
         waiting = hold.short_of_slots(state)
         asked = next((one for one in state.with_deadline if one not in waiting), None)
+    if asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
+        asked = _by_cap(state)
+    if isinstance(asked, CapRaise):
+        message = _joined(message, f"Its cap is no longer {asked.before} slot(s).")
     draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
     return RescaleRecord(
         uuid=uuid,
@@ -140,6 +147,17 @@ def _new_record(
         request_reason=None if asked is None else asked.reason,
         rollback_of=rollback_of,
     )
+
+
+def _by_cap(state: JobState) -> SlotShare | CapRaise | None:
+    """The change of the cap because of which the job has fewer slots than its plan uses, or more; None if it is not."""
+    plan, cap, raised = state.plan, state.share.cap, state.cap_raise
+    if plan is None:
+        return None
+    if state.usable_slots < plan.slot_count:
+        return state.share if cap is not None and cap < plan.slot_count else None
+    more = raised is not None and state.usable_slots > max(raised.before, plan.slot_count)
+    return raised if more else None
 
 
 def close_record(
@@ -297,6 +315,15 @@ def note_not_followed(draft: Draft, told: Iterable[tuple[str, str]]) -> None:
     known = (record.message or "") if record is not None else ""
     for _, sentence in told:
         note(draft, f"The restart has not changed this: {sentence}" if sentence in known else sentence)
+
+
+def change_began_ms(state: JobState) -> int:
+    """Since when the job does not simply run on, as far as the open record knows; 0 if there is none."""
+    record = state.timeline.open
+    if record is None:
+        return 0
+    changing = (span.enter_ms for span in record.spans if span.state not in _RUNNING)
+    return next(changing, max(record.start_ms, state.phase_since_ms))
 
 
 def has_plan(record: RescaleRecord | None) -> bool:

@@ -5,7 +5,8 @@ job fails of itself in that time, or its throughput collapses, the parallelism b
 runs at no more until other bounds are declared. The requirements stay as they were declared.
 
 A failure that was there before is not the rescale's: a job that has never committed a batch has nothing to go back to,
-and what it has failed with lately, while nothing was on trial, is not blamed on a rescale that came since.
+and what it has failed with lately, while nothing was on trial, is not blamed on a rescale that came since. Nor are
+files of the input or of the checkpoint that are damaged or gone: no parallelism makes them whole.
 """
 
 from __future__ import annotations
@@ -114,8 +115,9 @@ def ran_as_before(state: JobState, plan_version: int) -> bool:
     return plan_version in (0, coming.version) and coming.parallelism == last.parallelism
 
 
-def met_before(state: JobState, failure: Failure) -> bool:
-    """Whether the job has failed in the same way lately, in an earlier attempt or in a query that ran on alone.
+def is_excused(state: JobState, failure: Failure) -> bool:
+    """Whether no rescale can be to blame: the failure is about files, or the job has failed in the same way lately, in
+    an earlier attempt or in a query that ran on alone.
 
     Numbers, UUIDs and addresses do not count: ports, batches, runs and objects differ each time.
     """
@@ -125,7 +127,7 @@ def met_before(state: JobState, failure: Failure) -> bool:
         recent = other.at_ms >= failure.at_ms - LATELY_MS
         return earlier and recent and not other.on_trial and _essence(other) == _essence(failure)
 
-    return any(same(other) for group in state.failures for other in group)
+    return failure.by_files or any(same(other) for group in state.failures for other in group)
 
 
 def _essence(failure: Failure) -> tuple[str | None, str]:

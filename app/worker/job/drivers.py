@@ -16,7 +16,7 @@ from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
 from app.model.jobgraph import JobGraph
 from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report
-from app.model.rescale import Measured
+from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.secret_texts import secrets_of, without_secrets
 from app.scheduler.adaptive import events
 from app.scheduler.adaptive.evolve import evolve
@@ -92,6 +92,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
                 pace=pace_of(report),
                 has_rows=report.input_rows > 0,
                 not_followed=_not_followed(report),
+                measured=NOTHING_MEASURED if report.output_gap_ms is None else Measured.of(report),
             )
         case "plan-applied":
             return events.PlanApplied(
@@ -165,7 +166,7 @@ def failed_event(attempt: int, report: Report, *, stopped: bool = True) -> event
 def _told_of_failure(report: Report) -> dict[str, Any]:
     """The fields that events of failures have from reports as they are."""
     names = ("recoverable", "vertex", "stack", "outside", "plan_version", "at_ms", "why", "user_error")
-    return {name: getattr(report, name) for name in (*names, "query_id", "batch_id")}
+    return {name: getattr(report, name) for name in (*names, "query_id", "batch_id", "by_files")}
 
 
 def redacted(event: E, graph: JobGraph) -> E:

@@ -18,6 +18,7 @@ from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive import effects, local_failover
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
+from app.scheduler.adaptive.timeline import change_began_ms
 from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.step import status_of
 from app.store.writes import AddEvents, Write
@@ -357,6 +358,7 @@ class Job:
             recoverable_exceptions=state.options.recoverable_exceptions,
             local_failover=not batch and state.options.local_timeout_ms > 0,
             private=tuple(map(str, places.private)),
+            since_ms=change_began_ms(state),
         )
 
     def _results_of_ended(self) -> tuple[str, ...]:

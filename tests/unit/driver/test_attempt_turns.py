@@ -68,6 +68,7 @@ def test_a_batch_of_whose_vertices_nothing_can_be_read_is_told(monkeypatch: pyte
     for name, made in (
         ("_report", lambda **fields: told.append(fields)),
         ("_report_applied", lambda: None),
+        ("_gap_so_far", lambda _now_ms: None),
         ("_note_well", lambda _running: None),
     ):
         monkeypatch.setattr(looped, name, made)
@@ -115,3 +116,20 @@ def test_a_stop_does_not_wait_for_ever_for_a_query_that_is_held(monkeypatch: pyt
     clock.s += 0.1
     assert looped._tick() is Ending.FAILED
     assert "did not end within 20 s" in looped.failed[0].sentence
+
+
+def test_a_failure_outside_of_the_queries_says_how_many_batches_are_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the same error of a program would be taken for one without progress, whatever was committed in between."""
+    told: list[Failure] = []
+
+    def fail(_self: object, failure: Failure, *, repartition_failed: bool) -> Ending:
+        told.append(failure)
+        return Ending.FAILED
+
+    monkeypatch.setattr(attempt.BaseAttempt, "_fail", fail)
+    looped = Looped(SimpleNamespace(committed_batches=13), SimpleNamespace(committed_batches=2))
+    Attempt._fail(looped, Failure("The program ended.", "", user_error="SystemExit at job.py, line 3"))
+    Attempt._fail(looped, Failure("A query failed.", "", query_id="id", batch_id=4))
+    assert [each.batch_id for each in told] == [15, 4]

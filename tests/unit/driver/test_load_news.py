@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from app.driver import load, started_query
+from app.driver.checkpoints import Past
 from app.driver.failures import Failure
+from app.driver.gap_meter import GapMeter
 from app.driver.load import LoadNews, SparkFigures
 from app.driver.started_query import StartedQuery
 from app.model.protocol import ExecutorLoad
@@ -68,6 +70,8 @@ class Asked(StartedQuery):
         self._valves = SimpleNamespace(apply_pending=lambda: True)  # type: ignore[assignment]
         self._plans = SimpleNamespace(current=SimpleNamespace(number=1, whole=False))  # type: ignore[assignment]
         self._idle_at, self.reached, self.query_id = float("-inf"), 0, "id"
+        self._last_batch = self._idle_noted = -1
+        self.gaps = GapMeter(Past((), None))
 
     def start(self) -> None: ...
 

@@ -20,6 +20,7 @@ class Query:
         self.run_id, self.query_id = f"run-{run}", "id"
         self.gone, self.closed = False, False
         self.longest_batch_ms = 1_700
+        self.committed_batches = 8
 
     def close(self) -> None:
         self.closed = True
@@ -113,7 +114,10 @@ def test_one_that_cannot_be_started_has_failed_again() -> None:
     assert rig.failover.holds_any and not rig.proven(query)
     told = rig.reports[-1]
     assert (told["type"], told["run"], told["recoverable"]) == ("query-failed", 2, False)
-    assert (told["error"], told["query_id"]) == ("The directory cannot be written.", "id")
+    assert told["error"] == "The directory cannot be written."
+    assert (told["query_id"], told["batch_id"]) == ("id", 8), (
+        "by which it is known whether it has got further"
+    )
 
 
 def test_what_does_not_end_is_a_failure_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,3 +152,19 @@ def test_state_watermark_and_phases_are_told() -> None:
     before_any = {**progress, "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}, "stateOperators": []}
     assert (committed_of(before_any).watermark_ms, committed_of(before_any).state_rows) == (None, None)
     assert committed_of({**progress, "eventTime": {}}).watermark_ms is None
+
+
+@pytest.mark.parametrize(
+    ("sources", "has_input"),
+    [
+        ([{**KAFKA, "numInputRows": 0}], True),
+        ([{**KAFKA, "startOffset": KAFKA["endOffset"]}], False),
+        ([{**KAFKA, "startOffset": KAFKA["endOffset"]}, FILES], True),
+        ([FILES], True),
+        ([], True),
+    ],
+    ids=["empty files", "only time passes", "one of two", "the first batch", "nothing is known"],
+)
+def test_a_batch_has_input_if_a_source_got_further(sources: list[Any], has_input: bool) -> None:
+    progress = {"id": "id", "runId": "run", "batchId": 3, "sources": sources, "durationMs": {"addBatch": 1}}
+    assert committed_of(progress).has_input is has_input

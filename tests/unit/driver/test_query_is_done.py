@@ -11,10 +11,10 @@ import pytest
 
 from app.driver.checkpoints import Past
 from app.driver.document_query import DocumentQuery
+from app.driver.gap_meter import GapMeter
 from app.driver.plans import Plans
 from app.driver.progress import Committed
 from app.driver.sources.opening import Splits
-from app.driver.started_query import GapMeter
 from app.model.jobgraph import SourceSpec
 
 ENDS = SourceSpec("rate", options=(("rowCount", "5"),))
@@ -39,6 +39,7 @@ class Place:
         query._plans = Plans(1, {})
         query._splits = Splits({}, {}, directory)
         query._past = Past((), None)
+        query._begun_in, query._last_batch, query._idle_noted = directory, -1, -1
         query._idle = False
         query._valves = SimpleNamespace(apply_pending=lambda: True)
         self.query: DocumentQuery = query

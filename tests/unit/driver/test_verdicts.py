@@ -234,3 +234,72 @@ def test_nothing_is_lost_on_the_way_through_an_exception() -> None:
     failure = describe(in_a_task("ValueError"))
     again = describe(DriverError.of(failure), vertex="mapped")
     assert asdict(again) == {**asdict(failure), "vertex": "mapped"}
+
+
+# ---- damaged files: in the words of Spark 4.3, as real damages made it speak
+
+
+def read_in_a_task(condition: str, cause: str) -> Exception:
+    return from_spark(
+        f"[{condition}] It was not possible. SQLSTATE: KD001\n\nJVM stacktrace:\n"
+        f"org.apache.spark.SparkException: [{condition}] It was not possible.\n"
+        "\tat org.apache.spark.api.python.SocketAuthServer.run(SocketAuthServer.scala:1)\n"
+        f"Caused by: {cause}\n\tat java.base/java.net.Socket.connect(Socket.java:1)\n"
+    )
+
+
+NOT_PARQUET = "java.lang.RuntimeException: file:/in/a.parquet is not a Parquet file."
+
+
+@pytest.mark.parametrize(
+    ("condition", "cause"),
+    [
+        ("FAILED_READ_FILE.NO_HINT", NOT_PARQUET),
+        ("FAILED_READ_FILE.NO_HINT", "java.io.EOFException: Unexpected end of input stream"),
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", "java.io.FileNotFoundException: File file:/in/a does not exist"),
+        ("CANNOT_LOAD_STATE_STORE.UNCATEGORIZED", "java.io.IOException: Error reading delta file"),
+        (
+            "CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS",
+            "java.io.FileNotFoundException: 7.delta",
+        ),
+        ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE", "java.lang.RuntimeException: gone"),
+        ("STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY", "java.lang.RuntimeException: gone"),
+        ("MALFORMED_LOG_FILE", "java.lang.RuntimeException: garbage"),
+        ("STREAM_FAILED", "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/cp/offsets/7"),
+        ("STREAM_FAILED", "com.fasterxml.jackson.core.JsonParseException: Unexpected character"),
+        ("STREAM_FAILED", "java.lang.IllegalStateException: batch 0 doesn't exist"),
+        (
+            "STREAM_FAILED",
+            "java.lang.IllegalStateException: Failed to read log file file:/cp/offsets/7. Incomplete",
+        ),
+    ],
+)
+def test_damaged_and_missing_files_are_known(condition: str, cause: str) -> None:
+    failure = describe(read_in_a_task(condition, cause))
+    assert failure.by_files and not failure.outside
+
+
+@pytest.mark.parametrize(
+    ("condition", "cause"),
+    [
+        ("FAILED_READ_FILE.NO_HINT", "java.net.SocketTimeoutException: Read timed out"),
+        ("FAILED_READ_FILE.NO_HINT", "java.lang.OutOfMemoryError: Java heap space"),
+        ("FAILED_READ_FILE.NO_HINT", "java.io.FileNotFoundException: /in/a (Too many open files)"),
+        ("FAILED_READ_FILE.NO_HINT", "org.apache.hadoop.fs.s3a.AWSServiceThrottledException: Slow Down"),
+        ("CANNOT_LOAD_STATE_STORE.ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY", "java.lang.RuntimeException: no"),
+        ("CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR", "java.lang.RuntimeException: no"),
+        ("STREAM_FAILED", "java.io.EOFException"),
+        ("STREAM_FAILED", "java.io.FileNotFoundException: /out/_temporary/0/part-1 (Permission denied)"),
+    ],
+)
+def test_what_more_tasks_can_bring_about_is_no_matter_of_files(condition: str, cause: str) -> None:
+    assert not describe(read_in_a_task(condition, cause)).by_files
+
+
+@pytest.mark.parametrize("error", [in_a_task("FileNotFoundError"), FileNotFoundError("model.bin")])
+def test_what_the_users_code_does_not_find_may_be_on_another_host(error: Exception) -> None:
+    assert not describe(error).by_files
+
+
+def test_what_we_find_ourselves_says_so() -> None:
+    assert describe(DriverError("Its file /in/a is gone.", by_files=True)).by_files

@@ -215,3 +215,33 @@ def test_a_late_report_of_the_first_attempt_changes_nothing() -> None:
     job = running_at_2()
     same = job.state
     assert job.do(AttemptFailed(0, BOOM, stopped=True)).state is same
+
+
+DAMAGED = "SparkException: Encountered error while reading file file:/in/a.parquet."
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_damaged_files_are_not_a_rescales_doing(in_place: bool) -> None:
+    job = Job(chain(in_place=in_place), upper=2, options=NOW).run(held=2).put(1, 4).hold(4)
+    job.applied() if in_place else job.stops(driver_alive=True).starts().commit()
+    fail(job.wait(17_000), error=DAMAGED, by_files=True)
+    assert job.kind == "Restarting" and job.state.restart.attempts == 1, "the restart strategy is asked"
+    assert back_to_work(job.wait(5_000)).parallelism == [4, 4, 4]
+    assert_nobody_is_blamed(job)
+    assert back_to_work(fail(job, error="Another error")).parallelism == [2, 2, 2], "the trial goes on"
+
+
+def test_nor_are_they_if_they_keep_an_attempt_from_starting() -> None:
+    job = Job(chain(in_place=False), upper=2, options=NOW).run(held=2).put(1, 4).hold(4)
+    fail(job.stops(driver_alive=True), error=DAMAGED, by_files=True)
+    assert job.kind == "RetryingExecutionGraphCreation"
+    assert_nobody_is_blamed(job)
+
+
+def test_nor_of_one_query_of_several() -> None:
+    job = Job(two_sinks(), upper=2).run(held=2).put(1, 4).hold(4).applied()
+    sink = next(vertex.id for vertex in job.graph.vertices if vertex.name == "sink-raw")
+    version = job.state.plan_version
+    job.do(QueryFailed(job.state.attempt, sink, 1, DAMAGED, plan_version=version, by_files=True))
+    assert job.kind == "Executing" and len(job.state.local) == 1, "it is restarted alone"
+    assert_nobody_is_blamed(job)

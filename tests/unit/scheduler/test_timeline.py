@@ -18,6 +18,7 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     SuspendRequested,
 )
+from app.scheduler.adaptive.timeline import change_began_ms
 from app.scheduler.step import step
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
 
@@ -353,3 +354,46 @@ def test_slots_that_do_not_come_hold_a_rescale_in_place_up_for_a_moment_only() -
     job.put_each(source=(1, 1), agg=(1, 4), sink=(1, 2)).wait(100)
     assert job.kind == "Rescaling"
     assert [one.post for one in job.open.vertices] == [1, 2, 2]
+
+
+def test_of_several_queries_the_first_batch_brings_what_is_known_of_the_pause() -> None:
+    job = Job(upper=2).start_up(2)
+    job.do(BatchCompleted(1, "first", 1, job.state.plan_version, measured=Measured(168_000)))
+    assert job.records[-1].output_gap_ms == 168_000
+
+
+def test_since_when_a_job_has_not_run() -> None:
+    """Its drivers find the batches before by that: the starts that came to nothing are part of the pause."""
+    job = Job(chain(in_place=False), upper=4, options={**NO_DAMPING, COOLDOWN: "30 s"}).run()
+    assert change_began_ms(job.state) == 0, "it runs"
+    job.wait(5_000).hold(3)
+    asked_ms = job.now_ms
+    assert job.kind == "Executing" and change_began_ms(job.state) == asked_ms
+    job.wait(25_000)
+    assert job.kind == "Restarting"
+    stopped_ms = job.now_ms
+    job.wait(2_000).stops(driver_alive=True)
+    for _ in range(3):
+        assert job.kind == "CreatingExecutionGraph" and change_began_ms(job.state) == stopped_ms
+        failed = AttemptFailed(job.state.attempt, "no luck", stopped=True, outside=True)
+        job.do(failed).wait(100_000)
+    job.starts().commit()
+    assert change_began_ms(job.state) == 0
+
+
+def test_an_attempt_that_died_before_its_first_batch_is_part_of_the_next_pause_only() -> None:
+    job = Job().run()
+    job.do(AttemptFailed(1, "killed", stopped=True, outside=True)).wait(10_000).starts()
+    job.wait(7_000).do(AttemptFailed(2, "killed", stopped=True, outside=True))
+    assert change_began_ms(job.state) == job.now_ms, "the driver knows when the last batch was"
+
+
+def test_what_was_tried_in_place_first_is_part_of_the_pause() -> None:
+    job = Job(upper=4, options=NO_DAMPING).run().wait(5_000).hold(4)
+    sent_ms, apply_ms = job.now_ms, job.state.options.apply_timeout_ms
+    for batch_id in (1, 2):
+        job.wait(apply_ms)
+        job.do(BatchCompleted(1, "query", batch_id, job.state.plan_version - 1))
+        job.do(BatchCompleted(1, "query", batch_id, job.state.plan_version - 1))
+    assert job.kind == "Restarting"
+    assert change_began_ms(job.stops(driver_alive=True).state) == sent_ms

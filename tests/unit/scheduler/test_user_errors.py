@@ -97,6 +97,36 @@ def test_a_batch_that_is_unknown_or_an_earlier_one_means_none(batch_id: int) -> 
     assert raises(job, 7).status is JobStatus.FAILED
 
 
+OUTSIDE: dict[str, Any] = {"query_id": "", "user_error": "SystemExit at job.py, line 12"}
+"""A program that ends itself is outside of its queries: ``batch_id`` is then the number of committed batches."""
+
+
+def test_any_batch_that_is_committed_ends_the_row_of_an_error_outside_of_the_queries() -> None:
+    job = raises(running(), 1, **OUTSIDE)
+    for batch_id in range(1, 14):
+        job.do(BatchCompleted(job.state.attempt, "query", batch_id, job.state.plan_version))
+    assert times(job) == []
+    raises(raises(job, 14, **OUTSIDE), 14, **OUTSIDE)
+    assert job.kind == "Executing" and times(job) == [2]
+    assert raises(job, 14, **OUTSIDE).status is JobStatus.FAILED, "nothing was committed between these three"
+
+
+def test_so_does_one_of_which_nobody_has_heard() -> None:
+    job = running()
+    for committed in (1, 14, 15, 40):
+        assert raises(job, committed, **OUTSIDE).kind == "Executing"
+        assert times(job) == [1]
+    assert times(raises(job, 0, **OUTSIDE)) == [2], (
+        "nothing was committed since, and no query had been started"
+    )
+
+
+def test_a_batch_says_nothing_of_what_another_query_fails_with() -> None:
+    job = raises(raises(running(), 7), 20, **OUTSIDE)
+    job.do(BatchCompleted(job.state.attempt, "another", 99, job.state.plan_version))
+    assert [one.query_id for one in job.state.user_errors] == ["query"]
+
+
 def test_another_error_begins_another_row() -> None:
     job = raises(raises(running(), 7), 7)
     raises(job, 7, user_error="KeyError at code.py:9")
