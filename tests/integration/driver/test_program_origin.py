@@ -30,10 +30,11 @@ pytestmark = pytest.mark.timeout(600)
 
 PER_KEY = 20
 FIRST = f"{WINDOWS}{START}query.awaitTermination()"
+RENAMED = 'queryName("renamed").option("checkpointLocation", OWN).trigger(processingTime="100 milliseconds")'
 # The same state and the same source, and everything else of its own. Spark decodes no name of a directory.
 NEXT = f"""{WINDOWS}
 windows = windows.where("count > 0").select("window", "key", "count")
-{START.replace('queryName("windows")', 'queryName("renamed").trigger(processingTime="100 milliseconds").option("checkpointLocation", CHECKPOINT)')}
+{START.replace('queryName("windows")', RENAMED)}
 query.awaitTermination()
 """
 
@@ -81,7 +82,7 @@ def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: P
     (tmp_path / "next").mkdir()
     link, own = tmp_path / "a%20link", tmp_path / "next" / "a%20checkpoint#1"
     link.symlink_to(origin)
-    text = f"CHECKPOINT = {f'file:{own}'!r}\n{NEXT}"
+    text = f"OWN = {f'file:{own}'!r}\n{NEXT}"
     with bench(tmp_path / "next") as other:
         document = planned_job(other, text, f"file:{tmp_path}/x/../a%20link/", out)
         names = [(vertex["name"], vertex["maxParallelism"]) for vertex in document["vertices"]]
