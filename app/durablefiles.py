@@ -175,11 +175,11 @@ def is_written_within(path: str, directories: Collection[str | Path]) -> bool:
 
 def is_within(path: str, directories: Collection[str | Path]) -> bool:
     """Whether ``path`` is one of ``directories`` or below it, as it is written or with its links followed as far as
-    they exist."""
+    they exist. What is above a link is what the system says, or the text, by which Hadoop goes."""
     if is_written_within(path, directories):
         return True
     try:
-        real = Path(os.path.realpath(path))
+        real = [Path(os.path.realpath(each)) for each in (path, os.path.normpath(path))]
     except (OSError, ValueError):
         return False
-    return any(real.is_relative_to(os.path.realpath(directory)) for directory in directories)
+    return any(each.is_relative_to(os.path.realpath(directory)) for each in real for directory in directories)

@@ -24,6 +24,7 @@ from app.cli.require import parse_bounds
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import parse_program
 from app.model.jobgraph import JobType
+from app.model.locations import plain_location
 
 PLANNING_ANSWER_S: Final = 2 * 3600.0
 """The server ends a planning, and those before it, long before."""
@@ -172,8 +173,7 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
     if options.packages:
         document["packages"] = list(options.packages)
     if options.origin is not None:
-        is_url = "://" in options.origin
-        document["from"] = options.origin if is_url else os.path.abspath(options.origin)
+        document["from"] = plain_location(options.origin) or os.path.abspath(options.origin)
     document["config"] = _settings(options.conf, errors)
     try:
         document["bounds"] = {

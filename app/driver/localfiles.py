@@ -60,7 +60,7 @@ def _try(jvm: Any, directory: Path) -> None:
     settings = jvm.org.apache.hadoop.conf.Configuration()
     settings.set(CHECKPOINT_FILES.removeprefix("spark.hadoop."), _CLASS)
     files = jvm.org.apache.hadoop.fs.AbstractFileSystem.get(jvm.java.net.URI("file:///"), settings)
-    one, other = (jvm.org.apache.hadoop.fs.Path(f"{directory.as_uri()}{end}") for end in ("", "-renamed"))
+    one, other = (jvm.org.apache.hadoop.fs.Path(f"file://{directory}{end}") for end in ("", "-renamed"))
     files.mkdir(one, jvm.org.apache.hadoop.fs.permission.FsPermission("700"), True)
     files.renameInternal(one, other, True)
     files.delete(other, True)

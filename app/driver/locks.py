@@ -86,6 +86,8 @@ def refuse_if_written(checkpoint: Path) -> None:
         BeingWritten: a driver that is alive writes the checkpoint, which may be that of one query of a job.
         DriverError: it cannot be told.
     """
+    # A link does not lie beside the claim.
+    checkpoint = checkpoint.resolve()
     for claim in (checkpoint / "slotwise-writer.json", checkpoint.parent / "owner.json"):
         writer = _read(claim, "lock_file")
         if writer is None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from app.model.analysis import Query, queries
 from app.model.jobgraph import JobGraph, JobType, JobVertex, PlannedSpec, SinkSpec, SourceSpec
+from app.model.locations import plain_location
 from app.model.sentences import shown
 
 _PLACES = frozenset(
@@ -115,16 +116,22 @@ def _place(source: JobVertex) -> str:
         return operation.operator
     assert isinstance(operation, SourceSpec)
     options = [f"{key} {shown(value)}" for key, value in sorted(operation.options) if key.lower() in _PLACES]
-    return " ".join([operation.format, *([shown(operation.path)] if operation.path else []), *options])
+    path = [shown(_plain(operation.path))] if operation.path else []
+    return " ".join([operation.format, *path, *options])
 
 
 def _folder(sink: JobVertex) -> str | None:
     """Where a sink of files writes to, or any other that has a path."""
     path = getattr(sink.operation, "path", None)
-    return None if path is None else str(path).removeprefix("file://").rstrip("/")
+    return None if path is None else _plain(str(path))
+
+
+def _plain(location: str) -> str:
+    """The same place is told in one way."""
+    return plain_location(location) or location
 
 
 def _checkpoint(query: Query) -> str:
     operation = query.sink.operation
     own = None if isinstance(operation, SinkSpec) else getattr(operation, "checkpoint", None)
-    return "with the job" if own is None else f"in {shown(own)}"
+    return "with the job" if own is None else f"in {shown(_plain(own))}"

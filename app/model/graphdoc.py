@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from posixpath import normpath
 from typing import Final
 
 from app.model.environment import Runtime
@@ -40,6 +39,7 @@ from app.model.jobgraph import (
     SqlSpec,
     VertexInput,
 )
+from app.model.locations import plain_location
 from app.model.sentences import kind_of, shown
 from app.model.sink_formats import SINK_FORMATS
 
@@ -210,22 +210,22 @@ def _check_input_count(fields: Fields, kind: str | None) -> None:
 def _check_paths(errors: Errors, raw: list[RawVertex]) -> None:
     """No sink writes where a source reads: a STREAMING job would read its own rows for ever, a BATCH job some. Two
     queries do not write into one folder, if Spark keeps the log of one there."""
-    read: dict[str, RawVertex] = {}
-    written: dict[str, RawVertex] = {}
+    read: dict[str | None, RawVertex] = {}
+    written: dict[str | None, RawVertex] = {}
     for vertex in raw:
         if isinstance(vertex.operation, SourceSpec) and vertex.operation.path:
-            read.setdefault(normpath(vertex.operation.path), vertex)
+            read.setdefault(plain_location(vertex.operation.path), vertex)
     for vertex in raw:
         if not isinstance(vertex.operation, SinkSpec) or not (path := vertex.operation.path):
             continue
-        if (source := read.get(normpath(path))) is not None:
+        if (source := read.get(plain_location(path))) is not None:
             errors.add(
                 f"{vertex.place}.sink.path",
                 f"{shown(path)} is what {source.place}.source reads: the job would read what it writes.",
             )
         known = SINK_FORMATS.get(vertex.operation.format)
         if known is not None and known.is_files and not errors.stored:
-            other = written.setdefault(normpath(path), vertex)
+            other = written.setdefault(plain_location(path), vertex)
             if other is not vertex:
                 errors.add(
                     f"{vertex.place}.sink.path",

@@ -20,6 +20,7 @@ from app.model.jobgraph import (
     SourceSpec,
     SqlSpec,
 )
+from app.model.locations import plain_location
 from app.model.sentences import hint, shown
 from app.model.sink_formats import (
     BATCH_SINKS,
@@ -39,8 +40,6 @@ MAX_OPTIONS: Final = 100
 
 _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
 _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
-_FILE_URL = re.compile(r"file:(//)?(?=/)")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ARCHIVES = (".zip", ".whl")
 
 
@@ -259,7 +258,8 @@ def _inner(fields: Fields, name: str, allowed: tuple[str, ...], what: str) -> Fi
 
 
 def _path(fields: Fields, *, needed: bool, local: bool = False) -> str | None:
-    """The field ``path``. ``local``: it must be on a mounted file system, so no URL but `file:` will do."""
+    """The field ``path``, as Spark is given it. ``local``: it must be on a mounted file system, so no URL but `file:`
+    will do, and that is left out."""
     if "path" not in fields:
         if needed:
             fields.wrong("path", f"is missing: format {fields.raw('format')} needs an absolute path.")
@@ -267,10 +267,13 @@ def _path(fields: Fields, *, needed: bool, local: bool = False) -> str | None:
     path = fields.text("path", "an absolute path", longest=4096)
     if path is None:
         return None
-    path = _FILE_URL.sub("", path)
-    if path.startswith("/") or (_URL.match(path) and not local):
+    plain = plain_location(path)
+    if plain is not None and (plain.startswith("/") or not local):
+        return plain if local and not path.startswith("/") else path
+    if path.startswith("/") and fields.errors.stored:
+        # An earlier version took one with two slashes in front.
         return path
-    if _URL.match(path):
+    if plain is not None or path.startswith("/"):
         fields.wrong("path", f"should be an absolute path on a mounted file system, found {shown(path)}.")
     else:
         fields.wrong(

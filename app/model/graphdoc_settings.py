@@ -31,6 +31,7 @@ from app.model.jobgraph import (
     JobType,
     ProgramSpec,
 )
+from app.model.locations import plain_location
 from app.model.options import JobOptions, options_of_the_other_type
 from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting
 from app.model.sentences import shown
@@ -190,10 +191,17 @@ def read_program(fields: Fields) -> ProgramSpec | None:
 def _read_origin(fields: Fields) -> str | None:
     """The directory of the checkpoints that the program goes on from."""
     origin = fields.text("from", "the directory of a checkpoint on the host of the server")
-    if origin is not None and (fault := path_fault(origin)):
-        fields.wrong("from", f"{fault}. A checkpoint on another file system has to be copied there before.")
+    if origin is None:
         return None
-    return origin
+    plain = plain_location(origin)
+    if plain is None or path_fault(plain):
+        fields.wrong(
+            "from",
+            f"should be an absolute path on the host of the server, found {shown(origin)}. A checkpoint on another "
+            "file system has to be copied there before.",
+        )
+        return None
+    return plain
 
 
 def check_size(errors: Errors) -> None:

@@ -21,7 +21,8 @@ def local_paths(graph: JobGraph) -> Iterator[tuple[str, str]]:
         for text in (vertex.operation.path or "", *(value for _, value in vertex.operation.options)):
             path = _SCHEME.sub("", text.strip(), count=1) if _SCHEME.match(text.strip()) else text.strip()
             if path.startswith("/"):
-                yield vertex.name, path
+                # Before a second slash Python and Hadoop would see the name of a host.
+                yield vertex.name, re.sub("^/+", "/", path)
 
 
 def refusal_of(vertex: str, path: str) -> str:

@@ -29,8 +29,22 @@ async def test_a_checkpoint_belongs_to_one_job_that_lives(world: World) -> None:
         )
         assert "give the query another checkpointLocation" in sentence
     assert len((await world.get("/jobs"))["jobs"]) == 1
-    world.host.plan = answers(planned("/data/others"))
-    assert (await post(world, {"name": "others"}, "?dryRun=true")).status_code == 200
+    for same in ("file:///data/counts/", "////data//counts", "file:/data/x/../counts"):
+        world.host.plan = answers(planned(same))
+        assert (await post(world, {"name": "another"}, "?dryRun=true")).status_code == 409, same
+    # Spark decodes nothing, and of a relative one only the driver knows where it is.
+    for other in (
+        "/data/others",
+        "file:/data/%63ounts",
+        "/data/counts#1",
+        "s3a://data/counts",
+        "data/counts",
+    ):
+        world.host.plan = answers(planned(other))
+        assert (await post(world, {"name": "others"})).status_code == 202, other
+        assert (await post(world, {"name": "more"}, "?dryRun=true")).status_code == (
+            200 if other == "data/counts" else 409
+        ), other
     # Once the first has ended, another job may go on with it.
     assert (await world.http.patch(f"/jobs/{job_id}?mode=cancel")).status_code == 202
     await world.status(job_id, "CANCELED")

@@ -59,7 +59,10 @@ async def test_that_of_a_job_that_has_not_ended_is_refused(world: World) -> None
             f"from: the checkpoint {origin} is that of job word-count ({job_id}), which"
         )
         assert "End that job first, or replace it" in sentence
-    assert (await post(world, {"from": "/data/other"}, "?dryRun=true")).status_code == 200
+    for origin in ("/data/other", "file:/data/%63ounts"):
+        assert (await post(world, {"from": origin}, "?dryRun=true")).status_code == 200
+    refused = await post(world, {"name": "next", "from": "file:///data/x/../counts/"}, "?dryRun=true")
+    assert refused.status_code == 409
     assert (await world.http.patch(f"/jobs/{job_id}?mode=cancel")).status_code == 202
     await world.status(job_id, "CANCELED")
     assert (await post(world, {"name": "next", "from": "/data/counts"})).status_code == 202

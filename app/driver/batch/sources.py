@@ -8,12 +8,12 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from app.driver.batch.storage import HadoopFiles
+from app.driver.directories import directory_of
 from app.driver.session import own_session
 from app.driver.sources.opening import read_static
 from app.model.formats import FILE_FORMATS
@@ -40,32 +40,27 @@ def source_bytes(session: SparkSession, graph: JobGraph) -> dict[str, int]:
     if not paths:
         return {}
     files = HadoopFiles(session)
-    default = files.default_scheme
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes")
-    sizes = {
-        vertex_id: pool.submit(_size, files, path, urlsplit(path).scheme or default)
-        for vertex_id, path in paths.items()
-    }
+    sizes = {vertex_id: pool.submit(_size, session, files, path) for vertex_id, path in paths.items()}
     pool.shutdown(wait=False)
     done, _ = wait(sizes.values(), timeout=_PATIENCE_S)
     found = {vertex_id: future.result() for vertex_id, future in sizes.items() if future in done}
     return {vertex_id: size for vertex_id, size in found.items() if size is not None}
 
 
-def _size(files: HadoopFiles, path: str, scheme: str) -> int | None:
+def _size(session: SparkSession, files: HadoopFiles, path: str) -> int | None:
     """The bytes of the files at ``path``; None if they are not known."""
     try:
-        if scheme == "file":
-            return local_size(urlsplit(path).path if urlsplit(path).scheme else path)
+        if (directory := directory_of(session, path)) is not None:
+            return local_size(directory)
         return int(files.system(path).getContentSummary(files.path(path)).getLength())
     except Exception as error:
         log.debug("the size of %s is not known: %s", path, error)
         return None
 
 
-def local_size(path: str) -> int | None:
+def local_size(root: Path) -> int | None:
     """The bytes of a file, or of the data files in a directory; None if it is neither."""
-    root = Path(path)
     if root.is_file():
         return root.stat().st_size
     total = 0

@@ -191,11 +191,6 @@ class HadoopFiles:
     def system(self, text: str) -> Any:
         return self.path(text).getFileSystem(self.conf)
 
-    @property
-    def default_scheme(self) -> str:
-        """The scheme of paths that name no file system."""
-        return str(self.jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(self.conf).getScheme())
-
 
 def _asking(
     method: Callable[Concatenate[HadoopStorage, str, P], T],

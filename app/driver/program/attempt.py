@@ -16,11 +16,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
+from app.driver.directories import directory_of
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.program.handle import Handle
 from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.program.origin import Origin, adopt
-from app.driver.program.planner import checkpoint_of, local_path
+from app.driver.program.planner import checkpoint_of
 from app.driver.program.query import Asked, ProgramQuery, differences
 from app.driver.progress import Committed, QueryListener
 from app.driver.repartition import RepartitionFailed
@@ -265,7 +266,10 @@ class ProgramAttempt(InMainThread, Attempt):
         self._found += found
         own = checkpoint_of(session, facts)
         own_dir = self._checkpoint_dir / query.key
-        place = local_path(own) if own else own_dir
+        place = own_dir if own is None else directory_of(session, own)
+        if own is not None and place is not None:
+            # What is claimed is what Spark is told, also of a relative one. Its executors may not have the same links.
+            own, place = f"file:{place}", place.resolve()
         if self._origin is not None and place is not None:
             is_only = len(self._stored) == 1
             adopt(partial(self._origin.checkpoint_of, sink, is_only_query=is_only), place)
@@ -277,7 +281,7 @@ class ProgramAttempt(InMainThread, Attempt):
             handle=handle,
             checkpoint=own,
             own_dir=own_dir,
-            place=own_dir if own is None else place and place.resolve(),
+            place=place,
         )
         self._ask(asked)
         return ProgramQuery(asked, self._shared)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.checkpoints import standing
+from app.driver.directories import directory_of
 from app.driver.failures import DriverError, Failure
 from app.driver.locks import BeingWritten
 from app.driver.plan_check import check_by_spark
@@ -29,6 +29,7 @@ from app.driver.program.threads import ProgramThreads
 from app.driver.repartition import why_impossible
 from app.driver.valves.shape import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
+from app.model.locations import plain_location
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
 from app.model.planned import Planned, PlannedVertex
 from app.model.sink_formats import FILE_SINKS
@@ -47,8 +48,11 @@ def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
     if own:
         return own
     parent = session.conf.get(CHECKPOINT_LOCATION, None)
-    # Without the name of a query Spark would make another directory each time.
-    return f"{parent.rstrip('/')}/{facts.query_name}" if parent and facts.query_name else None
+    if not parent or not facts.query_name:
+        # Without the name of a query Spark would make another directory each time.
+        return None
+    jvm: Any = session._jvm
+    return str(jvm.org.apache.hadoop.fs.Path(parent, facts.query_name).toString())
 
 
 def state_partitions_of(session: SparkSession, checkpoint: Path | None) -> int:
@@ -59,25 +63,16 @@ def state_partitions_of(session: SparkSession, checkpoint: Path | None) -> int:
     return int(session.conf.get(SHUFFLE_PARTITIONS))  # type: ignore[arg-type]
 
 
-def local_path(location: str | None) -> Path | None:
-    """``location`` as a path of this host; None if it is none."""
-    if not location:
-        return None
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        return Path(unquote(parts.path) if parts.scheme else location)
-    return None
-
-
 def _why_fixed(
-    session: SparkSession, checkpoint: str | None, vertices: Iterable[PlannedVertex]
+    session: SparkSession, checkpoint: str | None, own: Path | None, vertices: Iterable[PlannedVertex]
 ) -> str | None:
-    """Why the state of a query with this checkpoint cannot be redistributed, as a clause; None if it can."""
+    """Why the state of a query with this checkpoint, in the directory ``own`` if it has chosen one, cannot be
+    redistributed, as a clause; None if it can."""
     if (why := why_impossible()) is not None:
         return why
     if any(each.operator == "GlobalLimit" for each in vertices):
         return "its query has a limit, which counts in one place"
-    if checkpoint is not None and local_path(checkpoint) is None:
+    if checkpoint is not None and own is None:
         return f"its checkpoint {checkpoint} is in no directory of a host, so it cannot be copied by links"
     provider = session.conf.get(PROVIDER_SETTING)
     if provider == ROCKSDB:
@@ -204,18 +199,18 @@ class Planner:
         with self._lock:
             facts = writer_facts(writer, table)
             frame = writer_frame(writer)
-            checkpoint = self._check(frame, facts, where)
+            checkpoint, own = self._check(frame, facts, where)
             check_by_spark(frame, facts.output_mode)
             _check_sink(frame, facts)
             try:
                 taken = {vertex.name for vertex in self._vertices}
                 found = read_query(frame, facts, taken, state_partitions_of(frame.sparkSession, None))
-                place = self._goes_on_from(found, checkpoint, facts)
+                place = self._goes_on_from(frame.sparkSession, found, checkpoint, own, facts)
                 if place is not None:
                     scratch = self._scratch / str(len(self.queries))
                     check_state(frame, facts.output_mode, found, place, scratch)
                 found = with_partitions(found, state_partitions_of(frame.sparkSession, place))
-                fixed = _why_fixed(frame.sparkSession, checkpoint, found)
+                fixed = _why_fixed(frame.sparkSession, checkpoint, own, found)
                 found = tuple(replace(each, fixed=fixed if each.stateful else None) for each in found)
             except DriverError as error:
                 is_mismatch = isinstance(error, StateMismatch)
@@ -303,8 +298,8 @@ class Planner:
 
     # -- what cannot be a job
 
-    def _check(self, frame: DataFrame, facts: WriterFacts, where: str) -> str | None:
-        """The checkpoint that the program wants for a query that it may start."""
+    def _check(self, frame: DataFrame, facts: WriterFacts, where: str) -> tuple[str | None, Path | None]:
+        """The checkpoint that the program wants for a query that it may start, and the directory that it is."""
         if facts.trigger in _REFUSED_TRIGGERS:
             self._refuse(
                 where,
@@ -323,9 +318,11 @@ class Planner:
                 where, f"a query of the name {facts.query_name} runs already; give each its own name."
             )
         checkpoint = checkpoint_of(frame.sparkSession, facts)
+        own = None
         if checkpoint is not None:
-            path = local_path(checkpoint)
-            key = str(path.absolute()) if path is not None else checkpoint.rstrip("/")
+            directory = directory_of(frame.sparkSession, checkpoint)
+            own = directory and directory.resolve()
+            key = str(own or plain_location(checkpoint))
             if key in self._checkpoints:
                 self._refuse(
                     where,
@@ -333,27 +330,34 @@ class Planner:
                     f"started at {self._checkpoints[key]}; give each its own checkpointLocation.",
                 )
             self._checkpoints[key] = where
-        return checkpoint
+        return checkpoint, own
 
     def _goes_on_from(
-        self, vertices: Sequence[PlannedVertex], own: str | None, facts: WriterFacts
+        self,
+        session: SparkSession,
+        vertices: Sequence[PlannedVertex],
+        checkpoint: str | None,
+        own: Path | None,
+        facts: WriterFacts,
     ) -> Path | None:
-        """The checkpoint that a query would go on from, if there is one.
+        """The checkpoint that a query would go on from, if there is one. ``own``: the directory of ``checkpoint``, that
+        it has chosen.
 
         Raises:
             DriverError: it cannot.
         """
         sink = vertices[-1].name
         if self._origin is None:
-            return local_path(own) if own else self._before(sink)
-        if own and local_path(own) is None:
+            return self._before(sink) if checkpoint is None else own
+        if checkpoint is not None and own is None:
             raise DriverError(
-                f"from: the query of {sink} has the checkpointLocation {own} on another file system, to which no "
-                "checkpoint can be copied."
+                f"from: the query of {sink} has the checkpointLocation {checkpoint} on another file system, to which "
+                "no checkpoint can be copied."
             )
         place = self._origin.checkpoint_of(sink)
-        folder = local_path(facts.path) if facts.format in FILE_SINKS and not facts.table else None
-        self._origin.check(place, vertices, local_path(own), folder)
+        path = facts.path if facts.format in FILE_SINKS and not facts.table else None
+        folder = directory_of(session, path) if path else None
+        self._origin.check(place, vertices, own, folder)
         return place
 
     def _refuse(self, where: str, sentence: str, *, conflict: bool = False) -> NoReturn:

@@ -42,8 +42,8 @@ class Asked:
 
     ``writer`` is a copy of the program's, which may go on using its own; ``frame`` is without valves. ``checkpoint`` is
     where the program wants it, None if it lies in ``own_dir``, that of the job for the query, where drivers leave their
-    notes. ``place`` is the checkpoint as a directory of this host; None if it is none. ``properties`` are those of the
-    thread of the program.
+    notes. ``place`` is the checkpoint as a directory of this host, links followed; None if it is none.
+    ``properties`` are those of the thread of the program.
     """
 
     query: Query

@@ -29,6 +29,7 @@ from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, os_error, 
 from app.driver.sinks.staging import parquet_rows, staging, write_parts
 from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, SinkSpec
+from app.model.locations import plain_location
 from app.model.sink_formats import PARQUET_CODECS, TEXT_CODECS
 
 STAGING = ".staging"
@@ -57,7 +58,9 @@ class FileSink(Sink):
         header = options.pop("header", "false") == "true"
         codecs = PARQUET_CODECS if spec.format == "parquet" else TEXT_CODECS
         options.setdefault("compression", codecs[0])
-        return cls(vertex.name, spec.format, Path(spec.path or ""), options["compression"], header, options)
+        path = spec.path or ""
+        directory = Path(plain_location(path) or path)
+        return cls(vertex.name, spec.format, directory, options["compression"], header, options)
 
     def prepare(self) -> None:
         try:

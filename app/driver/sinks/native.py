@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.arrivals import is_on_this_host, once_whole
 from app.driver.checkpoints import newest_batch, newest_in_sink, repartition_batches, standing
+from app.driver.directories import directory_of, path_of_uri
 from app.driver.failures import DriverError
 from app.driver.locks import BeingWritten, claim_own_checkpoint
 from app.driver.scala import scala_option
@@ -65,9 +64,7 @@ class NativeSink:
         if known is None or not known.is_files:
             return cls(vertex, spec, session, checkpoint, lock_file)
         path = spec.path or ""
-        local = re.sub("^file:(//)?(?=/)", "", path)
-        folder = Path(local) if local.startswith("/") else None
-        return cls(vertex, spec, session, checkpoint, lock_file, path, folder)
+        return cls(vertex, spec, session, checkpoint, lock_file, path, directory_of(session, path))
 
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start what ``writer`` has so far into this sink."""
@@ -199,7 +196,7 @@ def _missing_files(folder: Path, batch_id: int) -> tuple[int, int]:
         # It has those of all batches. The names of the files of one have the same number in them.
         last = _write_of(paths[-1]) if paths else ""
         paths = [path for path in paths if _write_of(path) == last]
-    missing = sum(not Path(unquote(urlparse(path).path)).exists() for path in paths)
+    missing = sum((file := path_of_uri(path)) is None or not file.exists() for path in paths)
     return len(paths), missing
 
 

@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
 from app.driver.checkpoints import newest_batch
+from app.driver.directories import path_of_uri
 from app.driver.failures import DriverError
 
 _LOG_START = "v1"
@@ -50,10 +50,9 @@ def check_planned_files(checkpoint: Path, *, may_be_gone: Callable[[], bool] = b
 
 
 def _check(entry: dict[str, Any], batch_id: int, *, may_be_gone: Callable[[], bool]) -> None:
-    place = urlsplit(str(entry["path"]))
-    if place.scheme != "file":
+    path = path_of_uri(str(entry["path"]))
+    if path is None:
         return
-    path = Path(unquote(place.path))
     about = f"Batch {batch_id} is to be run again, and its file {path}"
     advice = "Put it back as it was: a file must stay as it is until its rows are committed."
     try:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 import structlog
 
@@ -20,6 +18,7 @@ from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
 from app.model.jobgraph import JobGraph, JobType, PlannedSpec
 from app.model.localpaths import local_paths, refusal_of
+from app.model.locations import plain_location
 from app.model.needs import lacking, with_what_is_possible
 from app.model.options import JobOptions
 from app.model.ownsettings import refused_on_cluster
@@ -246,21 +245,15 @@ async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, byte
 
 
 def checkpoints_of(graph: JobGraph) -> dict[str, str]:
-    """The checkpoints that a program has chosen, and the vertices of their sinks."""
+    """The checkpoints that a program has chosen, and the vertices of their sinks. Of a relative one, and behind links,
+    only drivers know which directory it is."""
     return {
-        _one_way(vertex.operation.checkpoint): vertex.name
+        place: vertex.name
         for vertex in graph.vertices
-        if isinstance(vertex.operation, PlannedSpec) and vertex.operation.checkpoint
+        if isinstance(vertex.operation, PlannedSpec)
+        and vertex.operation.checkpoint
+        and (place := plain_location(vertex.operation.checkpoint)) is not None
     }
-
-
-def _one_way(location: str) -> str:
-    """A location, in one of the several ways in which it can be written."""
-    parts = urlsplit(location)
-    local = parts.scheme in ("", "file")
-    return (
-        os.path.normpath(unquote(parts.path) if parts.scheme else location) if local else location.rstrip("/")
-    )
 
 
 def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:

@@ -72,14 +72,24 @@ def test_a_driver_that_wakes_late_adds_nothing_to_files(rig: Bench) -> None:
 
 
 def test_a_checkpoint_that_two_jobs_name_is_written_by_one(rig: Bench, tmp_path: Path) -> None:
-    place = tmp_path / "chosen"
-    start = START.replace(".start()", f".option('checkpointLocation', {str(place)!r}).start()")
-    text = f"{WINDOWS}{start}query.awaitTermination()"
+    """It is the same one however it is written, and another one is not, though an address would mean the same."""
+    place = tmp_path / "a%20checkpoint#1"
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+
+    def into(location: str) -> str:
+        start = START.replace(".start()", f".option('checkpointLocation', {location!r}).start()")
+        return f"{WINDOWS}{start}query.awaitTermination()"
+
+    text = into(f"file://{place}")
     first = rig.start(job(rig, text), **conf())
     rig.wait_batches(2)
     (tmp_path / "other").mkdir()
     with bench(tmp_path / "other") as other:
-        driver = other.start(job(other, text), **conf())
+        decoded = other.start(job(other, into(f"file:{tmp_path}/a checkpoint")), **conf())
+        other.wait_batches(2)
+        decoded.kill()
+        driver = other.start(job(other, into(f"{tmp_path}/link/../a%20checkpoint#1/")), **conf())
         failed = the_end(other, "failed")
         assert driver.exit_status() != 0
     assert f"The checkpoint {place} is still being written by another driver" in failed["error"]
@@ -89,3 +99,6 @@ def test_a_checkpoint_that_two_jobs_name_is_written_by_one(rig: Bench, tmp_path:
     second = rig.start(job(rig, text), **conf())
     rig.wait_batches(len(rig.control_plane.batches) + 2)
     assert second.process.poll() is None
+    for checkpoint in (place, tmp_path / "a checkpoint"):
+        assert last(checkpoint / "commits") >= 1 and (checkpoint / "slotwise-writer.json").exists()
+    assert not (tmp_path / "far" / "a%20checkpoint#1").exists()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.driver.checkpoints import newest_batch
 from app.model.fromjson import from_json
 from app.model.graphdoc import to_document
 from app.model.graphdoc_program import graph_of, parse_program
@@ -29,10 +30,11 @@ pytestmark = pytest.mark.timeout(600)
 
 PER_KEY = 20
 FIRST = f"{WINDOWS}{START}query.awaitTermination()"
-# The same state and the same source, and everything else of its own.
+RENAMED = 'queryName("renamed").option("checkpointLocation", OWN).trigger(processingTime="100 milliseconds")'
+# The same state and the same source, and everything else of its own. Spark decodes no name of a directory.
 NEXT = f"""{WINDOWS}
 windows = windows.where("count > 0").select("window", "key", "count")
-{START.replace('queryName("windows")', 'queryName("renamed").trigger(processingTime="100 milliseconds")')}
+{START.replace('queryName("windows")', RENAMED)}
 query.awaitTermination()
 """
 
@@ -41,17 +43,18 @@ def files(place: Path) -> dict[str, bytes]:
     return {str(each.relative_to(place)): each.read_bytes() for each in place.rglob("*") if each.is_file()}
 
 
-def planned_job(rig: Bench, text: str, origin: Path, out: Path) -> dict[str, Any]:
-    answer, _ = plan(rig, job=text, args=str(out), origin=str(origin))
-    assert answer["error"] is None, answer
+def planned_job(rig: Bench, text: str, origin: str, out: Path) -> dict[str, Any]:
     document = {
         "name": "next",
         "script": "job.py",
         "args": [str(out)],
         "artifacts": ["job.py"],
-        "from": str(origin),
+        "from": origin,
     }
-    return to_document(graph_of(parse_program(document), from_json(Planned, answer)))
+    program = parse_program(document)
+    answer, _ = plan(rig, job=text, args=str(out), origin=str(program.program.origin))
+    assert answer["error"] is None, answer
+    return to_document(graph_of(program, from_json(Planned, answer)))
 
 
 def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: Path) -> None:
@@ -77,8 +80,11 @@ def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: P
     )
 
     (tmp_path / "next").mkdir()
+    link, own = tmp_path / "a%20link", tmp_path / "next" / "a%20checkpoint#1"
+    link.symlink_to(origin)
+    text = f"OWN = {f'file:{own}'!r}\n{NEXT}"
     with bench(tmp_path / "next") as other:
-        document = planned_job(other, NEXT, origin, out)
+        document = planned_job(other, text, f"file:{tmp_path}/x/../a%20link/", out)
         names = [(vertex["name"], vertex["maxParallelism"]) for vertex in document["vertices"]]
         assert names[1] == ("aggregate", STATE_PARTITIONS), "that of the checkpoint, not the default"
         other.start(document, {"aggregate": 3})
@@ -91,3 +97,5 @@ def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: P
     starts = sorted({start for start, _ in found})
     assert len(found) == KEYS * len(starts) and len(starts) == (starts[-1] - starts[0]).total_seconds() + 1
     assert files(origin) == before
+    assert newest_batch(own / "commits") > newest_batch(origin / "commits")
+    assert not (tmp_path / "next" / "a checkpoint").exists()

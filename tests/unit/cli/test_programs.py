@@ -104,12 +104,20 @@ def test_the_name_of_a_program_is_that_of_its_file(slotwise: Run, fake: Any, job
     assert sent(fake)[0]["name"] == "job"
 
 
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ("runs/counts", "{home}/runs/counts"),
+        ("a%20b", "{home}/a%20b"),
+        ("file:///a%20b/x/../c#1", "/a%20b/c#1"),
+    ],
+)
 def test_the_checkpoint_of_another_is_named_by_its_whole_path(
-    slotwise: Run, fake: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+    slotwise: Run, fake: Any, job: Path, monkeypatch: pytest.MonkeyPatch, said: str, whole: str
 ) -> None:
     monkeypatch.chdir(job.parent)
-    assert slotwise("submit", str(job), "--from", "runs/counts").status == 0
-    assert sent(fake)[0]["from"] == str(job.parent / "runs" / "counts")
+    assert slotwise("submit", str(job), "--from", said).status == 0
+    assert sent(fake)[0]["from"] == whole.format(home=job.parent)
     outcome = slotwise("submit", str(job), "--from", "s3://bucket/counts")
     assert outcome.status == 2 and "from: should be an absolute path on the host of the server" in outcome.err
     outcome = slotwise("submit", str(job), "--from", "/data/counts", "--replace", "counts")

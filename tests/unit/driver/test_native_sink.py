@@ -14,8 +14,19 @@ import pytest
 from app.driver import arrivals, locks
 from app.driver.failures import DriverError
 from app.driver.locks import take_driver_lock
+from app.driver.sinks import native
 from app.driver.sinks.native import NativeSink
 from app.model.jobgraph import OutputMode, SinkSpec
+from app.model.locations import plain_location
+
+
+@pytest.fixture(autouse=True)
+def without_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def directory_of(_: object, location: str) -> Path | None:
+        plain = plain_location(location) or ""
+        return Path(plain) if plain.startswith("/") else None
+
+    monkeypatch.setattr(native, "directory_of", directory_of)
 
 
 def opened(home: Path, spec: SinkSpec | None = None, master: str = "local[2]") -> NativeSink:

@@ -183,6 +183,6 @@ def test_the_size_of_a_source_is_that_of_its_data_files(tmp_path: Path) -> None:
     staged = tmp_path / ".staging"
     staged.mkdir()
     (staged / "part-0.parquet").write_text("not committed")
-    assert local_size(str(tmp_path)) == 12
-    assert local_size(str(tmp_path / "a.parquet")) == 5
-    assert local_size(os.fspath(tmp_path / "nothing")) is None
+    assert local_size(tmp_path) == 12
+    assert local_size(tmp_path / "a.parquet") == 5
+    assert local_size(tmp_path / "nothing") is None

@@ -52,6 +52,8 @@ def test_what_fits() -> None:
     )
     assert incompatibilities(before, program(*more)) == [], "a query may be added"
     assert incompatibilities(before, changed("store", operator="delta")) == []
+    spelled = changed("store", checkpoint="file:///x/../c/", path="file:/out")
+    assert incompatibilities(before, spelled) == [], "the same places"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,7 @@ def test_what_fits() -> None:
         (changed("join", operator="Aggregate"), "operators with state cannot be added, removed"),
         (changed("join", state_partitions=24), "has 24 state partitions now, and its state has 12"),
         (changed("store", checkpoint="/d"), "has its checkpoint in '/d' now, and had it in '/c'"),
+        (changed("store", checkpoint="/%63"), "has its checkpoint in '/%63' now, and had it in '/c'"),
         (changed("store", checkpoint=None), "has its checkpoint with the job now, and had it in '/c'"),
         (changed("store", path="/other"), "writes to '/other' now, and to '/out' before"),
         (

@@ -169,7 +169,11 @@ def test_a_source_as_it_is_kept() -> None:
     }
     flights = vertex("flights", changed(FLIGHTS, source=source), COUNTS, STORE)
     assert flights.operation == SourceSpec(
-        "csv", "/in", "a INT", (("header", "true"), ("maxFilesPerTrigger", "5"), ("nullValue", "1.5")), False
+        "csv",
+        "file:/in",
+        "a INT",
+        (("header", "true"), ("maxFilesPerTrigger", "5"), ("nullValue", "1.5")),
+        False,
     )
 
 

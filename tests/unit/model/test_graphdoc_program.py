@@ -89,6 +89,13 @@ def test_a_program_in_full() -> None:
     )
 
 
+@pytest.mark.parametrize("spelled", ["/data/a%20b/", "file:/data/a%20b", "file:///data//x/../a%20b"])
+def test_what_it_goes_on_from_may_be_written_as_for_spark(spelled: str) -> None:
+    program = parse_program({**PROGRAM, "from": spelled})
+    assert program.program.origin == "/data/a%20b"
+    assert parse_program(program.to_document()).program == program.program
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -117,6 +124,7 @@ def test_a_program_in_full() -> None:
         ({"config": {"slotwise.batch.interval": "1 s"}}, "trigger(processingTime=...)"),
         ({"config": {"slotwise.batch.parallelism-decider": "flip-187"}}, "is for BATCH jobs"),
         ({"from": "counts"}, "from: should be an absolute path on the host of the server"),
+        ({"from": "file://host/c"}, "from: should be an absolute path on the host of the server"),
         ({"from": "hdfs://host/c"}, "A checkpoint on another file system has to be copied there before."),
         (
             {"from": ["/c"]},

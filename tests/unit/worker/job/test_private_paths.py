@@ -37,6 +37,9 @@ def data_dir(tmp_path: Path) -> Path:
     (tmp_path / "link.db").symlink_to(data_dir / "slotwise.db")
     (tmp_path / "folder").symlink_to(data_dir)
     (data_dir / "out").symlink_to(tmp_path)
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    # What is above it, the system says in another way than Hadoop.
+    (tmp_path / "deep").symlink_to(tmp_path / "far" / "away")
     return data_dir
 
 
@@ -47,6 +50,8 @@ def data_dir(tmp_path: Path) -> Path:
         "file://{tmp}/data/slotwise.db",
         "file:{tmp}/data/new/of.db",
         "{tmp}/other/../data/slotwise.db",
+        "//{tmp}/data/slotwise.db",
+        "{tmp}/deep/../data/slotwise.db",
         "{tmp}/link.db",
         "{tmp}/folder/of.db",
         "{tmp}/data",
