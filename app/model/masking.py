@@ -51,9 +51,9 @@ _SETTING_ARGUMENT: Final = re.compile(r"--?[\w-]++=([\w.-]++)=")
 _ORACLE: Final = re.compile(
     r"jdbc:oracle:\w++:[^\s/@]{0,128}+/(\"[^\"\n]{0,256}+\"|[^\s'\"@]{0,256}+)@", re.IGNORECASE
 )
-_UNMISTAKABLE: Final = re.compile(
-    r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+"
-    r"|-----BEGIN (?:(?:RSA|EC|DSA|OPENSSH|ENCRYPTED) )?PRIVATE KEY-----([^-*]++)"
+_JWT: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+")
+_PRIVATE_KEY: Final = re.compile(
+    r"-----BEGIN (?:(?:RSA|EC|DSA|OPENSSH|ENCRYPTED) )?PRIVATE KEY-----([^-*]++)"
 )
 
 
@@ -189,10 +189,17 @@ def passwords_of_oracle(text: str) -> Iterator[Place]:
         yield Place("", "/", *match.span(1))
 
 
-def unmistakable(text: str) -> Iterator[Place]:
-    """JSON web tokens, and the private keys of PEM texts."""
-    for match in _UNMISTAKABLE.finditer(text):
-        yield Place("", "", *match.span(match.lastindex or 0))
+def json_web_tokens(text: str) -> Iterator[Place]:
+    """What can be nothing else."""
+    for match in _JWT.finditer(text):
+        yield Place("", "", *match.span())
+
+
+def private_keys(text: str) -> Iterator[Place]:
+    """Those of PEM texts."""
+    if " PRIVATE KEY-----" in text:
+        for match in _PRIVATE_KEY.finditer(text):
+            yield Place("", "", *match.span(1))
 
 
 def hide_all(text: str, kind: Kind, counts: Callable[[Place, str], bool] = lambda _place, _text: True) -> str:
@@ -204,7 +211,8 @@ def hide_all(text: str, kind: Kind, counts: Callable[[Place, str], bool] = lambd
         # Before the pairs: the value of Authorization=Basic abc would end at the blank.
         partial(bearers, kind=kind),
         partial(pairs, kind=kind),
-        unmistakable,
+        json_web_tokens,
+        private_keys,
     )
     for find in finders:
         text = hide(text, [place for place in find(text) if counts(place, text)])

@@ -24,11 +24,12 @@ from app.model.masking import (
     entries,
     hide_all,
     is_secret,
+    json_web_tokens,
     named_arguments,
     pairs,
     passwords_of_oracle,
     passwords_of_urls,
-    unmistakable,
+    private_keys,
 )
 
 _LEAST_CHARS: Final = 4
@@ -150,7 +151,8 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
         passwords_of_oracle(value),
         entries(value),
         bearers(value, SETTING),
-        unmistakable(value),
+        json_web_tokens(value),
+        private_keys(value),
     ):
         for place in places:
             yield value[place.start : place.end].strip('"')
