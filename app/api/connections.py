@@ -12,6 +12,7 @@ import math
 from enum import Enum
 from typing import Any, Final, NoReturn
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.api.answers import JSON_TYPE, json_bytes
@@ -104,12 +105,32 @@ class _AnswerTransport:
             self._transport.write(held)
 
 
+class _Parser(httptools.HttpRequestParser):
+    """Ignores that a client asks for another protocol. Httptools would pass over the body of such a request and take it
+    for the next one, so another parser reads the request again, as one that does not ask."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        # As uvicorn does.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._connection = connection
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            again = self._connection.head_without_upgrade() + data[upgrade.args[0] :]
+            self._connection.parser = _Parser(self._connection)
+            self._connection.parser.feed_data(again)
+
+
 class Connection(HttpToolsProtocol):
     """One connection of one client."""
 
     def __init__(self, crowd: Crowd, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self.url = b""
+        self.parser = _Parser(self)
         self._crowd = crowd
         self._phase = _Phase.IDLE
         self._due_s = math.inf
@@ -200,6 +221,10 @@ class Connection(HttpToolsProtocol):
             self._stop(*self._too_long())
         if len(self.headers) > HEADERS_MAX:
             self._stop(431, f"The request has too many headers: at most {HEADERS_MAX} are allowed.")
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                self._stop(501, "CONNECT is not supported: this server is no proxy.")
+            return
         self._kept_bytes = 0
         self._body_bytes = 0
         self._announced_bytes = next(
@@ -215,6 +240,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._kept_bytes = 0
         super().on_message_complete()
         if self.cycle.response_complete and not self.pipeline:
@@ -245,7 +272,18 @@ class Connection(HttpToolsProtocol):
     # -- ending
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(*self._refusal)
+        if self.parser.get_method() == b"PRI":
+            self._refuse(505, "HTTP/2 is not supported: this server expects HTTP/1.1.")
+        else:
+            self._refuse(*self._refusal)
+
+    def head_without_upgrade(self) -> bytes:
+        """Of the request that was read last."""
+        lines = [
+            b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        ]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def look(self, now_s: float) -> None:
         """End the connection if its client has kept the server waiting for too long."""

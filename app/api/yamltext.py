@@ -47,6 +47,8 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _TEXT_TAGS: Final = ("!", "tag:yaml.org,2002:str")
+# It does not say which: a password that begins with ! is one.
+_NO_TAGS: Final = "tags such as !!set are not supported: a text that begins with ! belongs in quotes."
 
 
 class StrictYamlError(ValueError):
@@ -142,7 +144,7 @@ class _Builder:
         if event.anchor in self._unfinished:
             _refuse(event, f"the alias *{event.anchor} stands within what it means.")
         if event.anchor not in self._anchors:
-            _refuse(event, f"the alias *{event.anchor} has no anchor before it.")
+            _refuse(event, "an alias has no anchor before it: a text that begins with * belongs in quotes.")
         value, nodes = self._anchors[event.anchor]
         self._nodes += nodes
         if self._nodes <= MAX_NODES:
@@ -150,7 +152,7 @@ class _Builder:
 
     def _scalar(self, event: ScalarEvent) -> None:
         if event.tag not in (None, *_TEXT_TAGS):
-            _refuse(event, f"tags such as {event.tag[:80]} are not supported.")
+            _refuse(event, _NO_TAGS)
         plain = event.implicit[0] and event.tag is None
         if self._expects_key():
             self._key(event, plain=plain)
@@ -182,7 +184,7 @@ class _Builder:
         if self._expects_key():
             _refuse(event, "a key should be a text, not a list or a mapping.")
         if not event.implicit:
-            _refuse(event, f"tags such as {str(event.tag)[:80]} are not supported.")
+            _refuse(event, _NO_TAGS)
         if len(self._open) == MAX_DEPTH:
             _refuse(event, f"it is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
         value: dict[str, Any] | list[Any] = {} if isinstance(event, MappingStartEvent) else []

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from app.model.jobgraph import MAX_SETTING_CHARS
+from app.model.secret_texts import without_secrets
 from app.model.sentences import hint, kind_of, shown
 
 MAX_ERRORS: Final = 100
@@ -24,11 +25,12 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class GraphErrors(ValueError):
-    """A job graph document is wrong. ``errors`` has a text for each error: its place, a colon, a sentence."""
+    """A job graph document is wrong. ``errors`` has a text for each error: its place, a colon, a sentence. What it says
+    was found may have had a password."""
 
     def __init__(self, errors: Sequence[str]) -> None:
-        super().__init__("\n".join(errors))
-        self.errors = list(errors)
+        self.errors = [without_secrets(each) for each in errors]
+        super().__init__("\n".join(self.errors))
 
 
 class Errors:

@@ -24,22 +24,37 @@ HIDDEN: Final = "******"
 
 # In lower case, and each alternative begins with a letter: what may stand before it is looked at behind it.
 _SECRET: Final = re.compile(
-    r"secret|passw(?:or)?d|passphrase|pwd(?<![a-z]pwd)|token|credential|jaas|connection[._-]?string"
-    r"|shared[._-]?access|(?:api|access|account|private|encryption|master|shared|session|signing|storage)[._-]?key"
-    r"|sas(?<![a-z]sas)(?![a-z])|authorization(?<![a-z]authorization)|bearer(?<![a-z]bearer)|auth(?<![a-z]auth)\Z"
-    r"|sig(?<![a-z]sig)(?![a-z])|amz-signature|goog-signature|keystore[._-]?key"
-    r"|pass(?<!bypass)(?<!compass)(?<!surpass)(?<!trespass)(?![a-z])"
+    r"secret(?!ar)|passw(?:or)?d|pass(?:phrase|code)|pwd|pw(?![a-z])|credential|creds?(?<!sacred)(?![a-z])|jaas"
+    r"|pass(?<!bypass)(?<!compass)(?<!surpass)(?<!trespass)(?![a-z]|[._-]?through)"
+    r"|token(?!i[sz]|s?[._-]?per)(?<!(?:max|min|num|new)token)(?<!(?:max|min|num|new)[._-]token)"
+    r"|connection[._-]?string|shared[._-]?access|user[._-]?info\Z|auth[._-]?param|encryption[._-]?context"
+    r"|(?:api|access|account|client|private|provided|encryption|decryption|master|shared|session|signing|storage"
+    r"|subscription|keystore)[._-]?key|key[._-]?pem"
+    r"|(?:sas|sig)(?<![a-z]sas)(?<![a-z]sig)(?![a-z])|amz-signature|goog-signature"
+    r"|authorization(?<![a-z]authorization)|(?:auth|bearer)(?<![a-z]auth)(?<![a-z]bearer)\Z"
+)
+# What ends so says where a secret is, of which kind, whether or for how long.
+_ABOUT: Final = re.compile(
+    r"(?:provider|source|class|factory|handler|uri|url|endpoint|file|path|dir|location|name|alias|type|mechanism"
+    r"|algorithm|enabled|required|size|bits|length|count|limit|seconds|interval|timeout|period|ratio|[._-]ms)\Z"
 )
 _LONGEST_NAME: Final = 1_000
-# 'name': 'value' or 'name': 1, as a dictionary is shown, or JSON.
+# 'name': 'value' or 'name': 1, as a dictionary is shown, or JSON; ('name', 'value') of a call or a pair; and
+# '--name', 'value' of a list.
 _ENTRY: Final = re.compile(
-    r"([\"'])([\w.-]++)\1\s*+:\s*+(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|-?\d[\d.eE+-]*+)"
+    r"([\"'])((?<=\([\"'])|(?=--))?+([\w.-]++)\1\s*+(?(2)[:,]|:)\s*+"
+    r"(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|-?\d[\d.eE+-]*+)"
 )
+_ARGUMENT: Final = re.compile(r"([^=]*+)=")
+_SETTING_ARGUMENT: Final = re.compile(r"--?[\w-]++=([\w.-]++)=")
 # jdbc:oracle:thin:user/password@host
 _ORACLE: Final = re.compile(
     r"jdbc:oracle:\w++:[^\s/@]{0,128}+/(\"[^\"\n]{0,256}+\"|[^\s'\"@]{0,256}+)@", re.IGNORECASE
 )
 _JWT: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+")
+_PRIVATE_KEY: Final = re.compile(
+    r"-----BEGIN (?:(?:RSA|EC|DSA|OPENSSH|ENCRYPTED) )?PRIVATE KEY-----([^-*]++)"
+)
 
 
 class Place(NamedTuple):
@@ -86,12 +101,13 @@ SETTING: Final = Kind(
     ),
 )
 
-# In an error or a trace no value goes beyond its line, name==value compares, and a port is no password.
+# In an error or a trace no value goes beyond its line, name==value compares, a port is no password, and Spark shows
+# options as name -> value.
 TRACE: Final = Kind(
     url_word=re.compile(r"[^\s'\"]++"),
     url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:(?!\d{1,5}(?:[/?#,;)\]]|\Z))"),
     longest_password=512,
-    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)([ \t]*+=(?!=)[ \t]*+)"),
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)([ \t]*+(?:=(?!=)|->)[ \t]*+)"),
     value=re.compile(
         r"\"(?:\\.|[^\"\\\n])*+\"|'(?:\\.|[^'\\\n])*+'|\{(?:[^}\n]|\}\})*+\}?+|(?:\\[^\n]|[^\s&;])++"
     ),
@@ -105,16 +121,23 @@ TRACE: Final = Kind(
 
 def is_secret(name: str) -> bool:
     """Whether what goes by this name is to be hidden."""
-    return _SECRET.search(name[-_LONGEST_NAME:].lower()) is not None
+    lowered = name[-_LONGEST_NAME:].lower()
+    return _SECRET.search(lowered) is not None and _ABOUT.search(lowered) is None
 
 
-def named_arguments(args: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each argument of a command line, and the option that it is the value of: ``--password`` before ``abc``. An
-    argument that is the value of none, or whose option says nothing of secrets, has an empty name."""
+def named_arguments(args: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Each argument of a command line as its name, what stands before its value, and the value: ``--token=abc``,
+    ``--conf=token=abc``, or ``abc`` after ``--token``. The name is empty if it says nothing of secrets."""
     name = ""
     for arg in args:
         is_value = name and not arg.startswith("--")
-        yield (name if is_value else ""), arg
+        named = (match for match in (_ARGUMENT.match(arg), _SETTING_ARGUMENT.match(arg)) if match)
+        if is_value:
+            yield name, "", arg
+        elif pair := next((match for match in named if is_secret(match[1])), None):
+            yield pair[1], pair[0], arg[pair.end() :]
+        else:
+            yield "", "", arg
         name = "" if is_value or not arg.startswith("-") or "=" in arg or not is_secret(arg) else arg
 
 
@@ -145,10 +168,13 @@ def pairs(text: str, kind: Kind) -> Iterator[Place]:
 
 def entries(text: str) -> Iterator[Place]:
     """The values, without their quotation marks, of 'name': 'value' whose names speak of secrets. Numbers too."""
-    for match in _ENTRY.finditer(text):
-        if is_secret(match[2]):
-            marks = 1 if match[3][0] in "\"'" else 0
-            yield Place(match[2], ":", match.start(3) + marks, match.end(3) - marks)
+    position = 0
+    while match := _ENTRY.search(text, position):
+        position = match.start(4)
+        if is_secret(match[3]):
+            position = match.end()
+            marks = 1 if match[4][0] in "\"'" else 0
+            yield Place(match[3], ":", match.start(4) + marks, position - marks)
 
 
 def bearers(text: str, kind: Kind) -> Iterator[Place]:
@@ -169,6 +195,13 @@ def json_web_tokens(text: str) -> Iterator[Place]:
         yield Place("", "", *match.span())
 
 
+def private_keys(text: str) -> Iterator[Place]:
+    """Those of PEM texts."""
+    if " PRIVATE KEY-----" in text:
+        for match in _PRIVATE_KEY.finditer(text):
+            yield Place("", "", *match.span(1))
+
+
 def hide_all(text: str, kind: Kind, counts: Callable[[Place, str], bool] = lambda _place, _text: True) -> str:
     """``text`` without the values at all places that have a secret, as far as it ``counts``."""
     finders: tuple[Callable[[str], Iterator[Place]], ...] = (
@@ -179,6 +212,7 @@ def hide_all(text: str, kind: Kind, counts: Callable[[Place, str], bool] = lambd
         partial(bearers, kind=kind),
         partial(pairs, kind=kind),
         json_web_tokens,
+        private_keys,
     )
     for find in finders:
         text = hide(text, [place for place in find(text) if counts(place, text)])
@@ -213,7 +247,7 @@ def masked_java_options(text: str) -> str:
         options = shlex.split(text)
     except ValueError:
         return HIDDEN
-    shown = [_masked_option(option) for option in options]
+    shown = [each for option in options for each in masked_arguments([option])]
     if shown == options:
         return text
     return " ".join(each if HIDDEN in each else shlex.quote(each) for each in shown)
@@ -221,7 +255,7 @@ def masked_java_options(text: str) -> str:
 
 def masked_arguments(args: Iterable[str]) -> list[str]:
     """Arguments of a program, without the values of options whose names speak of secrets."""
-    return [HIDDEN if name else _masked_option(arg) for name, arg in named_arguments(args)]
+    return [before + HIDDEN if name else masked_text(arg) for name, before, arg in named_arguments(args)]
 
 
 def masked_document(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,11 +277,3 @@ def _masked_vertex(vertex: Mapping[str, Any]) -> dict[str, Any]:
             path = {"path": masked_text(spec["path"])} if "path" in spec else {}
             shown[end] = {**spec, **path, "options": options}
     return shown
-
-
-def _masked_option(option: str) -> str:
-    """The whole rest behind a name that speaks of secrets: an option may have any sign in its value."""
-    name, sign, _ = option.partition("=")
-    if sign and is_secret(name):
-        return f"{name}={HIDDEN}"
-    return masked_text(option)

@@ -29,6 +29,7 @@ from app.model.masking import (
     pairs,
     passwords_of_oracle,
     passwords_of_urls,
+    private_keys,
 )
 
 _LEAST_CHARS: Final = 4
@@ -44,6 +45,8 @@ _MOST_WORK: Final = 20_000_000
 # A setting whose name speaks of secrets may say how to get one, whether, or for how long.
 _NO_SECRET: Final = re.compile(r"true|false|none|null|\d{1,7}|[\d.]+\s*(?:ms|s|m|min|h|d)", re.IGNORECASE)
 _PASSWORD: Final = re.compile(r"pass|pwd|secret", re.IGNORECASE)
+# Of user:password.
+_OF_A_USER: Final = re.compile(r"user[._-]?info|auth|credential", re.IGNORECASE)
 _CLASS: Final = re.compile(r"(?:[a-z_][\w$]*+\.)++[A-Z][\w$]*+(?:,\s*+(?:[a-z_][\w$]*+\.)++[A-Z][\w$]*+)*+")
 _WORD: Final = re.compile(r"[A-Za-z]+|\d+")
 
@@ -127,29 +130,29 @@ def _settings_of(graph: JobGraph) -> Iterator[tuple[str, str]]:
 
 
 def _arguments_of(program: ProgramSpec) -> Iterator[tuple[str, str]]:
-    for option, arg in named_arguments(program.args):
-        name, sign, value = arg.partition("=")
-        yield (name, value) if sign and not option and is_secret(name) else (option, arg)
+    for name, _, value in named_arguments(program.args):
+        yield name, value
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
     if is_secret(name):
         yield value
+        if _OF_A_USER.search(name):
+            yield value.partition(":")[2]
     if name in ALL_JAVA_OPTION_SETTINGS:
         try:
             options = split_java_options(value)
         except ValueError:
             options = ()
         for option in options:
-            key, _, rest = option.partition("=")
-            if rest and is_secret(key):
-                yield rest
+            yield from (rest for key, _, rest in named_arguments([option]) if key)
     for places in (
         passwords_of_urls(value, SETTING),
         passwords_of_oracle(value),
         entries(value),
         bearers(value, SETTING),
         json_web_tokens(value),
+        private_keys(value),
     ):
         for place in places:
             yield value[place.start : place.end].strip('"')

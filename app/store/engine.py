@@ -89,6 +89,8 @@ def _create_sqlite(database: Database, write: bool, pool_size: int, durable: boo
     engine = create_engine(
         database.url,
         poolclass=QueuePool,
+        # They are documents with passwords, and errors are logged.
+        hide_parameters=True,
         pool_size=pool_size,
         max_overflow=0,
         connect_args={
@@ -140,6 +142,7 @@ def _create_postgresql(database: Database, write: bool, pool_size: int, durable:
     return create_engine(
         database.url,
         pool_size=pool_size,
+        hide_parameters=True,
         max_overflow=0,
         pool_pre_ping=not write,
         isolation_level="READ COMMITTED" if write else "REPEATABLE READ",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.model.secret_texts import without_secrets
+
 
 class ControlPlaneError(Exception):
     """A refusal with sentences for the client. Nothing was changed."""
@@ -40,7 +42,10 @@ class BeyondLog(ControlPlaneError):
 
 
 class InvalidRequest(ControlPlaneError):
-    """400"""
+    """400: what it says was found may have had a password"""
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__(*map(without_secrets, errors))
 
 
 class StateConflict(ControlPlaneError):

@@ -89,7 +89,6 @@ async def test_what_is_not_http_is_400_with_a_sentence(world: World) -> None:
             b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
             b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}",
             b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"0" * 5000 + b"2\r\n\r\n{}",
-            b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
             b"\x16\x03\x01\x02\x00\x01\x00",
         ):
             assert "not valid HTTP" in refusal(await exchange(port, request), 400), request
@@ -106,16 +105,6 @@ async def test_what_follows_a_body_is_no_header(world: World) -> None:
         answer = await exchange(port, before + b"\r\n" + after)
     assert answer.status == 202
     assert "x-request-id" not in answer.headers
-
-
-async def test_other_protocols_are_not_taken_up_and_the_connection_goes_on(world: World) -> None:
-    asked = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n"
-    async with listening(world) as port, opened(port, 2, b"") as streams:
-        for (reader, writer), other in zip(streams, (b"websocket", b"h2c"), strict=True):
-            for _ in range(2):
-                writer.write(START + asked + b"Upgrade: " + other + b"\r\n\r\n")
-                async with asyncio.timeout(20):
-                    assert (await read_answer(reader)).status == 200
 
 
 async def test_a_client_that_waits_to_be_asked_for_the_body_is_asked(world: World) -> None:

@@ -41,6 +41,8 @@ def refusal(data: bytes | str) -> StrictYamlError:
         ("a: &x {b: 1}\nc:\n  <<: *x", 3, 3, "merge keys"),
         ("a: 1\n---\nb: 2", 2, 1, "exactly one document"),
         ("a: *x", 1, 4, "no anchor before it"),
+        ("password: !hunter2", 1, 11, "a text that begins with ! belongs in quotes"),
+        ("password: *hunter2", 1, 11, "a text that begins with * belongs in quotes"),
         ("a: &x [*x]", 1, 8, "stands within what it means"),
         ("? [a]\n: 1", 1, 3, "a key should be a text, not a list or a mapping"),
         ("1: a", 1, 1, "put '1' in quotes"),
