@@ -250,7 +250,7 @@ class Takeover:
         if changed is not None and not self._batch:
             self.refuse(changed)
         try:
-            return self.host.start(writer, table, where, Handle(self, session.streams._jsqm, begin))
+            return self.host.start(writer, table, where, Handle(self, session, begin))
         except DriverError as error:
             # No `except` of the program is to go on behind it.
             self.end(failure_of(error, self.places, where))
