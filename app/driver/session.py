@@ -27,7 +27,13 @@ from app.model.javaoptions import (
     MEMORY_SETTING,
 )
 from app.model.kubenames import MASTER_PREFIX
-from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS, refused_on_cluster
+from app.model.ownsettings import (
+    FIXED_BATCH_SETTINGS,
+    FIXED_SETTINGS,
+    TASK_FAILURES,
+    refused_on_cluster,
+    task_failures_fault,
+)
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
 
 log = logging.getLogger(__name__)
@@ -97,6 +103,14 @@ def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
 def executor_java_options(conf: Mapping[str, str]) -> str:
     """The Java options of every executor, followed by those of the job, which win."""
     return f"{CLUSTER_CONF[EXECUTOR_OPTIONS]} {conf.get(EXECUTOR_OPTIONS, '')}".strip()
+
+
+def local_master(master: str, conf: Mapping[str, str]) -> str:
+    """``master``, with how often a task may fail: on one host Spark reads it there alone."""
+    times = conf.get(TASK_FAILURES, "")
+    if not master.startswith("local[") or not times or task_failures_fault(TASK_FAILURES, times):
+        return master
+    return f"{master.removesuffix(']')},{times}]"
 
 
 def fits(session: SparkSession, master: str, conf: Mapping[str, str]) -> bool:

@@ -21,6 +21,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from app.driver.causes import WORKER_CRASHED
 from app.driver.checkpoints import COMMITS_REMEMBERED, Past, mark_begun, read_past
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.file_backlog import FileBacklog
@@ -237,7 +238,11 @@ class StartedQuery(ABC):
             return False
         self._valves.apply_pending()
         status: dict[str, Any] = self._spark_query.status  # type: ignore[union-attr]
-        if status["isTriggerActive"] or status["isDataAvailable"] or not status["message"].startswith("Waiting"):
+        if (
+            status["isTriggerActive"]
+            or status["isDataAvailable"]
+            or not status["message"].startswith("Waiting")
+        ):
             return False
         # Else, with an interval between its triggers, the last one may have run a batch without data.
         self._has_nothing_to_do |= status["message"] == _FOUND_NOTHING
@@ -349,6 +354,8 @@ class StartedQuery(ABC):
                 return None
             # Outside of what is ours: in the plan, in the source or the sink, or where Spark commits.
             failure = replace(describe(error), batch_id=self._last_batch + 1)
+        if failure.user_error == WORKER_CRASHED:
+            failure = self.batches.with_functions(failure)
         return replace(failure, query_id=self.query_id)
 
     def ended_for(self) -> Failure | None:

@@ -96,6 +96,21 @@ def test_a_batch_that_hangs_is_seen_however_much_the_other_queries_say(
     assert not looped._inbox.empty() and looped.failed[0].sentence == "It hangs."
 
 
+def test_a_query_that_waits_for_data_is_seen_at_each_look_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of Spark's says so: its own events of it come each ten seconds."""
+    Clock(monkeypatch)
+    running, seen = query_that_hangs(None), list[int]()
+    running.idle, running.is_done = seen.append, False
+    looped = Looped(running, query_that_hangs(None))
+    for name in ("_report_applied", "_note_well"):
+        monkeypatch.setattr(looped, name, lambda *_: None)
+    assert looped._tick() is None and not seen
+    running.waits_for_data = True
+    assert looped._tick() is None and looped._tick() is None and len(seen) == 2
+
+
 def test_a_stop_does_not_wait_for_ever_for_a_query_that_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     held = SimpleNamespace(
