@@ -92,7 +92,7 @@ def response_of(error: ApiError | ControlPlaneError) -> Response:
         return error_response(error.status, error.errors, error.headers)
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 400)
     if isinstance(error, Fenced):
-        return error_response(status, error.errors, fenced=True)
+        return error_response(status, error.errors, fenced=True, home=error.home)
     again = status == 503 and not isinstance(error, InDoubt)
     headers = RETRY if again else None
     return error_response(status, error.errors, headers)

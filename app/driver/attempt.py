@@ -20,7 +20,7 @@ from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
 from app.driver.load import LoadNews, spark_figures
 from app.driver.plans import Plans, PlanSteps
-from app.driver.progress import Committed, Ended, Idle, measured
+from app.driver.progress import Committed, Ended, measured
 from app.driver.repartition import Repartitioner
 from app.driver.session import is_stopped, query_session
 from app.driver.started_query import Shared, StartedQuery
@@ -41,7 +41,6 @@ class Attempt(BaseAttempt):
         self._queries: list[StartedQuery] = []
         self._by_run: dict[str, StartedQuery] = {}
         self._reported_version = 0
-        self._published_ms = 0
         self._stop: Orders | Terminate | None = None
         self._finishing = False
         self._past_first_batch: set[str] = set()
@@ -101,7 +100,6 @@ class Attempt(BaseAttempt):
             changed=self._plan_changed,
             settled=lambda: min((each.settled for each in self._queries), default=0),
         )
-        self._published_ms = epoch_ms()
         figures = spark_figures(session.sparkContext, in_full=self.spec.measure_load)
         self._load = LoadNews(
             figures if self.spec.measure_load else None,
@@ -175,8 +173,6 @@ class Attempt(BaseAttempt):
                 self._begin_stop(message)
             case Committed():
                 self._on_committed(message)
-            case Idle():
-                self._on_idle(message)
             case Ended():
                 if ended := self._by_run.get(message.run_id):
                     ended.ended()
@@ -201,7 +197,6 @@ class Attempt(BaseAttempt):
         return None
 
     def _plan_changed(self) -> None:
-        self._published_ms = epoch_ms()
         for running in self._queries:
             running.plan_changed()
 
@@ -261,15 +256,8 @@ class Attempt(BaseAttempt):
             # Its pause was that of a failure; the next change of plan has one of its own.
             running.gaps.forget()
 
-    def _on_idle(self, happening: Idle) -> None:
-        running = self._by_run.get(happening.run_id)
-        if (
-            running is None
-            or happening.at_ms <= self._published_ms
-            or running.gateway.running_batch is not None
-        ):
-            return
-        running.idle(happening.at_ms)
+    def _on_idle(self, running: StartedQuery) -> None:
+        running.idle(epoch_ms())
         self._report_applied()
         self._note_well(running)
         over = not self._failover.holds_any and all(each.is_done for each in self._queries)
@@ -309,6 +297,9 @@ class Attempt(BaseAttempt):
         self._tick_at = time.monotonic() + _TICK_S
         if self._fenced:
             raise Fenced
+        for running in self._queries:
+            if running.waits_for_data:
+                self._on_idle(running)
         if self._executors is not None:
             self._steps.turn()
             self._executors.check()

@@ -65,12 +65,14 @@ class BaseAttempt(ABC):
         lock_file: str,
         registration: Callable[[SparkSession | None], Registration],
         open_session: Callable[[DriverSpec], SparkSession],
+        why_jvm_ended: Callable[[], str | None],
     ) -> None:
         self.spec = spec
         self._graph = graph
         self._lock_file = lock_file
         self._registration = registration
         self._open_session = open_session
+        self._why_jvm_ended = why_jvm_ended
         self._checkpoint_dir = Path(spec.checkpoint_dir)
         self._work_dir = Path(spec.work_dir)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -243,6 +245,8 @@ class BaseAttempt(ABC):
         if self._fenced:
             # Failures of a fenced driver are not reported.
             return self._give_up()
+        if failure.is_of_jvm and (why := self._why_jvm_ended()) is not None:
+            failure = Failure(why, failure.stack)
         log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)
         fields: dict[str, object] = {
             "type": "failed",

@@ -147,6 +147,9 @@ _SQL_ERROR: Final = re.compile(
     r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\](?:(?!\[[A-Z]).){0,4000}?SQLSTATE: (22\w{3}|P0001)", re.DOTALL
 )
 
+WORKER_CRASHED: Final = "Python worker crashed"
+_CRASH: Final = "Python worker exited unexpectedly (crashed)"
+
 
 # What Spark calls a file of the input or of a checkpoint that is damaged or gone: conditions, and where it has none,
 # classes and words.
@@ -229,8 +232,11 @@ def user_error(name: str, place: str | None, text: str, chain: Sequence[Link]) -
     """What tells an error of the user's code from others of the same query; None if it is none.
 
     ``place`` is the line of the user that raised it, ``text`` what Spark says. The same input raises it again, so it
-    is tried again only a few times.
+    is tried again only a few times. A Python worker that crashes says nothing of who is to blame: if it does so for the
+    same input each time, a function is.
     """
+    if place is None and _CRASH in text:
+        return WORKER_CRASHED
     if any(link.names & _ENVIRONMENT for link in chain):
         return None
     if (match := _SQL_ERROR.search(text)) is not None:

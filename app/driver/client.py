@@ -181,6 +181,8 @@ class ControlPlaneClient:
             try:
                 status, answer = self._ask(method, path, body, timeout_s)
                 if status == _GONE:
+                    if json.loads(answer).get("home", "") != self._spec.home:
+                        raise ValueError("a server of another data directory has its address")
                     self._fenced()
                     return
                 if status != _OK:

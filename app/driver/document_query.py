@@ -176,7 +176,6 @@ class DocumentQuery(StartedQuery):
                 query.sink.name, spec, self._session, self.checkpoint_dir, shared.lock_file
             )
         self._frame: DataFrame | None = None
-        self._idle = False
 
     def check(self) -> None:
         """Compare the document with Spark's plan, before anything of the job runs.
@@ -236,15 +235,10 @@ class DocumentQuery(StartedQuery):
     # -- what happened
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
-        self._idle = False
         run, plan = super().committed(happening, now_ms)
         if plan.number >= self._plans.current.number:
             self._splits.settle(plan.parallelism)
         return run, plan
-
-    def idle(self, at_ms: int) -> None:
-        super().idle(at_ms)
-        self._idle = True
 
     @property
     def is_done(self) -> bool:
@@ -253,7 +247,7 @@ class DocumentQuery(StartedQuery):
         a watermark held back.
         """
         counts = [_row_count(vertex) for vertex in self.query.streams]
-        if not self._idle or self.gateway.running_batch is not None or None in counts:
+        if not self._has_nothing_to_do or self.gateway.running_batch is not None or None in counts:
             return False
         if not any(counts):
             return True

@@ -100,6 +100,11 @@ class Failure:
         return cls(sentence, "", recoverable=False)
 
     @property
+    def is_of_jvm(self) -> bool:
+        """Whether the JVM has not answered a call, and may have ended."""
+        return _NO_ANSWER.search(self.stack) is not None
+
+    @property
     def outside(self) -> bool:
         """Whether the cluster is to blame and not the job's code: executors or their workers were lost, for no reason
         that the job has given. The scheduler then blames neither a rescale nor a new version."""
@@ -113,11 +118,17 @@ TRANSIENT_ERRNOS = frozenset(
 )
 """Errors of the operating system that may be gone at the next attempt."""
 
+_NO_ANSWER = re.compile(r"Py4JNetworkError|ConnectionRefusedError|Answer from Java side is empty")
 _LOST_EXECUTOR = re.compile(r"exited unrelated to the running tasks|[Ww]orker lost|decommission")
 _READING = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 
-# What Spark's own words leave out.
+# What Spark's own words leave out. The JVM of a driver ends with its heap, so these heaps are those of executors.
+_EXECUTOR_HEAP = (
+    " (the heap of an executor is full: its size is the server's setting cluster_executor_memory_mb)"
+)
 _HINTS = {
+    "Java heap space": _EXECUTOR_HEAP,
+    "exited with code 52": _EXECUTOR_HEAP,
     "Python worker failed to connect back": (
         " (Spark gives a new Python process 10 s, and this host was too slow or has too much to do)"
     ),
@@ -142,7 +153,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
     name, message, found = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
     text = _spark_text(error) if came_through_spark(error) else ""
-    message += _HINTS.get(message.rstrip("."), "")
+    message += next((hint for known, hint in _HINTS.items() if known in message), "")
     lead = place or (f"{where} failed at {found}" if found else f"{where} failed")
     sentence = f"{lead}: {name}: {message}" if message else f"{lead}{':' if place else ' with'} {name}."
     verdict = default_verdict(chain)

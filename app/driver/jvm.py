@@ -21,7 +21,7 @@ from pathlib import Path
 
 from app.driver.failures import DriverError
 from app.durablefiles import write_whole
-from app.model.javaoptions import OPENED_PACKAGES
+from app.model.javaoptions import MEMORY_SETTING, OPENED_PACKAGES
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
 
 # Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
@@ -44,9 +44,13 @@ JAVA_OPTIONS = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-# A stack of 8 MB, because stopping a query inside a Python callback recurses deeply. The options of the setting
-# driver_java_options come later on the command line, so they win.
-DEFAULT_JAVA_OPTIONS = (*JAVA_OPTIONS, "-Xss8m", "-Xmx1g")
+# A stack of 8 MB, because stopping a query inside a Python callback recurses deeply. A JVM whose heap is full ends at
+# once: it would limp on for minutes. (Spark itself ends executors so.) The options of the setting driver_java_options
+# come later on the command line, so they win.
+DEFAULT_JAVA_OPTIONS = (*JAVA_OPTIONS, "-Xss8m", "-Xmx1g", "-XX:+ExitOnOutOfMemoryError")
+_HEAP = "-Xmx"
+_HEAP_IS_FULL = 3
+_END_S = 10.0
 
 
 def spark_home() -> Path:
@@ -115,6 +119,17 @@ class Jvm:
 
     process: subprocess.Popen[bytes]
     info_file: Path
+    heap: str
+
+    def why_ended(self) -> str | None:
+        """Why it has ended or is ending, in a sentence, if that was its heap."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self.process.wait(_END_S) == _HEAP_IS_FULL:
+                return (
+                    f"The heap of the driver's JVM, {self.heap}, is full (java.lang.OutOfMemoryError), so it has "
+                    f"ended: give the job a larger one by {MEMORY_SETTING}."
+                )
+        return None
 
     def wait_for_gateway(self) -> None:
         """Wait for the handshake and publish it where PySpark looks for a gateway.
@@ -161,6 +176,7 @@ def start_jvm(
     asked = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
     # The directory goes as soon as the JVM is ready.
     options = write_options(info_file.with_name("options"), (*asked, *extra))
+    heap = [each for each in (*DEFAULT_JAVA_OPTIONS, *asked, *extra) if each.startswith(_HEAP)][-1]
     process = subprocess.Popen(
         java_command_line(home, archive, [options]),
         stdin=subprocess.PIPE,
@@ -169,7 +185,7 @@ def start_jvm(
         env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info_file)},
         pass_fds=inherited_fds,
     )
-    return Jvm(process, info_file)
+    return Jvm(process, info_file, heap.removeprefix(_HEAP))
 
 
 def _spark_environment() -> dict[str, str]:

@@ -152,6 +152,7 @@ class DriverProcess:
             lock_file=self._lock_file,
             registration=_registration,
             open_session=self._session_for,
+            why_jvm_ended=self.jvm.why_ended,
         )
 
     def _plan(self, spec: PlanningSpec) -> NoReturn:
@@ -183,8 +184,9 @@ class DriverProcess:
         self, name: str, master: str, conf: Mapping[str, str], job_id: str = "", **executors: Any
     ) -> SparkSession:
         """The session of the warm-up or of the attempt before, if it fits: it saves a SparkContext and its workers."""
-        from app.driver.session import close_session, fits, open_session
+        from app.driver.session import close_session, fits, local_master, open_session
 
+        master = local_master(master, conf)
         if self._session is not None:
             if self._job_id in ("", job_id) and fits(self._session, master, conf):
                 self._job_id = job_id

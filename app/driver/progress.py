@@ -1,4 +1,4 @@
-"""The progress of a running query, as Spark reports it: committed batches, no input, end."""
+"""The progress of a running query, as Spark reports it: committed batches, and its end."""
 
 from __future__ import annotations
 
@@ -87,21 +87,13 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
-    """At ``at_ms`` the query had no data and no batch under way."""
-
-    run_id: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """The query has stopped, for whatever reason."""
 
     run_id: str
 
 
-Happening = Committed | Idle | Ended
+Happening = Committed | Ended
 
 
 class Listener:
@@ -148,9 +140,6 @@ class QueryListener(Listener):
         # A trigger that found nothing to do reports progress too now and then; it has not run a batch.
         if "addBatch" in (progress.get("durationMs") or {}):
             self._tell(committed_of(progress))
-
-    def onQueryIdle(self, event: Any) -> None:
-        self._tell(Idle(event.runId().toString(), _epoch_ms(event.timestamp())))
 
     def onQueryTerminated(self, event: Any) -> None:
         self._tell(Ended(event.runId().toString()))

@@ -27,7 +27,13 @@ from app.model.javaoptions import (
     MEMORY_SETTING,
 )
 from app.model.kubenames import MASTER_PREFIX
-from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS, refused_on_cluster
+from app.model.ownsettings import (
+    FIXED_BATCH_SETTINGS,
+    FIXED_SETTINGS,
+    TASK_FAILURES,
+    refused_on_cluster,
+    task_failures_fault,
+)
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
 
 log = logging.getLogger(__name__)
@@ -58,19 +64,15 @@ DEFAULT_CONF = {
     # Hadoop's local file system with checksums makes two files for each of Spark's, and child processes for each file.
     # Where Spark runs in this process alone, `app.driver.localfiles` saves those too.
     CHECKPOINT_FILES: HADOOP_CLASS,
-    # How often a query without data says so: a plan for an idle query is in force from then on.
-    "spark.sql.streaming.noDataProgressEventInterval": "250ms",
+    # A query without data looks for some ten times a second: with Spark's 10 ms many idle queries are a load.
     "spark.sql.streaming.pollingDelay": "100ms",
-    "spark.sql.streaming.numRecentProgressUpdates": "10",
     # Regions of a batch job have a pool each: a short one need not wait for the tasks of a long one. All else is in one
     # pool, first come, first served.
     "spark.scheduler.mode": "FAIR",
     # Between the JVM and its Python workers: half the time of a task that hardly does anything.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # What is kept of the past for the metrics: the batches in flight are enough.
-    "spark.ui.retainedJobs": "50",
-    "spark.ui.retainedStages": "100",
+    # What is kept of the past for the metrics: the batches in flight are enough. Jobs and stages as Spark does it: a
+    # program may ask for them (`statusTracker`).
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.showConsoleProgress": "false",
@@ -101,6 +103,14 @@ def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
 def executor_java_options(conf: Mapping[str, str]) -> str:
     """The Java options of every executor, followed by those of the job, which win."""
     return f"{CLUSTER_CONF[EXECUTOR_OPTIONS]} {conf.get(EXECUTOR_OPTIONS, '')}".strip()
+
+
+def local_master(master: str, conf: Mapping[str, str]) -> str:
+    """``master``, with how often a task may fail: on one host Spark reads it there alone."""
+    times = conf.get(TASK_FAILURES, "")
+    if not master.startswith("local[") or not times or task_failures_fault(TASK_FAILURES, times):
+        return master
+    return f"{master.removesuffix(']')},{times}]"
 
 
 def fits(session: SparkSession, master: str, conf: Mapping[str, str]) -> bool:

@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from app.driver.causes import WORKER_CRASHED
 from app.driver.checkpoints import mark_begun, mark_idle, read_past
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.file_backlog import FileBacklog
@@ -35,8 +36,10 @@ from app.driver.valves.spark import execution_of
 from app.model.analysis import Query
 
 _POLL_S = 0.1
-# A query without data says so four times a second, unless its triggers are further apart.
+# A query without data is seen at each look, unless a look at its sources takes long.
 _IDLE_S = 5.0
+# What Spark says between a trigger that had nothing to do and the next one, for as long as it delays its looks.
+_FOUND_NOTHING = "Waiting for data to arrive"
 # Spark itself starts up in it.
 _FIRST_PLANNING_S = 60.0
 
@@ -98,6 +101,8 @@ class StartedQuery(ABC):
         self._state_is_even = True
         self._busy_since: float | None = None
         self._idle_at = -_IDLE_S
+        # Since its last batch Spark has found nothing to do.
+        self._has_nothing_to_do = False
 
     @abstractmethod
     def start(self) -> None:
@@ -151,6 +156,7 @@ class StartedQuery(ABC):
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
         self._last_batch = happening.batch_id
         self._busy_since = None
+        self._has_nothing_to_do = False
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
         self._state_is_even = run is None or run.state_is_even
@@ -177,10 +183,27 @@ class StartedQuery(ABC):
         """Whether an earlier attempt had begun this batch."""
         return batch_id == self._past.interrupted
 
-    def idle(self, at_ms: int) -> None:
-        """The query had nothing to do: its next batch will run at the plan of now."""
-        self._idle_at = time.monotonic()
+    @property
+    def waits_for_data(self) -> bool:
+        """Whether Spark found no data when it last looked, and no batch is under way: the next one will run at the plan
+        of now."""
+        if self.gateway.running_batch is not None or not self.is_active:
+            return False
         self._valves.apply_pending()
+        status: dict[str, Any] = self._spark_query.status  # type: ignore[union-attr]
+        if (
+            status["isTriggerActive"]
+            or status["isDataAvailable"]
+            or not status["message"].startswith("Waiting")
+        ):
+            return False
+        # Else, with an interval between its triggers, the last one may have run a batch without data.
+        self._has_nothing_to_do |= status["message"] == _FOUND_NOTHING
+        return True
+
+    def idle(self, at_ms: int) -> None:
+        """It waits for data at ``at_ms``."""
+        self._idle_at = time.monotonic()
         self._reached(self._plans.current)
         self.gaps.idle(at_ms, at_plan=self._plans.current.whole)
         if self._idle_noted < self._last_batch:
@@ -287,6 +310,8 @@ class StartedQuery(ABC):
                 return None
             # Outside of what is ours: in the plan, in the source or the sink, or where Spark commits.
             failure = replace(describe(error), batch_id=self.committed_batches)
+        if failure.user_error == WORKER_CRASHED:
+            failure = self.batches.with_functions(failure)
         return replace(failure, query_id=self.query_id)
 
     @property

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from app.driver import gate
 from app.driver.document_query import DocumentQuery
 from app.driver.plans import Plans
-from app.driver.progress import Committed, Ended, Happening
+from app.driver.progress import Ended, Happening
 from app.driver.session import open_session
 from app.driver.sinks.base import run_without_output
 from app.driver.started_query import Shared
@@ -101,9 +101,7 @@ def _run(session: SparkSession, directory: Path) -> None:
     done = threading.Event()
 
     def tell(happening: Happening) -> None:
-        if isinstance(happening, Ended) or (
-            isinstance(happening, Committed) and happening.batch_id >= _BATCHES - 1
-        ):
+        if isinstance(happening, Ended) or happening.batch_id >= _BATCHES - 1:
             done.set()
 
     plans = Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices})

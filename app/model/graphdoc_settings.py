@@ -33,7 +33,7 @@ from app.model.jobgraph import (
 )
 from app.model.locations import plain_location
 from app.model.options import JobOptions, options_of_the_other_type
-from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting
+from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting, task_failures_fault
 from app.model.sentences import shown
 from app.model.sparkui import ui_fault
 
@@ -140,7 +140,9 @@ def read_config(fields: Fields, job_type: JobType, *, program: bool = False) -> 
         refusal = refused_setting(name, value, batch=batch, program=program)
         if refusal and not fields.errors.stored:
             fields.errors.add("config", f"The setting {name} is not allowed: {refusal}.")
-        elif fault := _jvm_fault(name, value) or (not fields.errors.stored and ui_fault(name, value)):
+        elif fault := _jvm_fault(name, value) or (
+            not fields.errors.stored and (ui_fault(name, value) or task_failures_fault(name, value))
+        ):
             fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)
     sentences += options_of_the_other_type(dict(config), job_type, program=program)

@@ -5,10 +5,12 @@ refuses the settings that would break it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from app.model.kubenames import MASTER_PREFIX
+from app.model.sentences import shown
 from app.model.sparkui import UI_KILL
 
 FIXED_SETTINGS: Final = {
@@ -36,6 +38,9 @@ SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """In a graph document it follows from the stateful vertices; in a program it is the state partitions of its queries."""
 
 CHECKPOINT_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
+
+TASK_FAILURES: Final = "spark.task.maxFailures"
+_TIMES = re.compile(r"[1-9][0-9]{0,8}")
 
 _OWN: Final = {
     "spark.master": "Slotwise decides where the driver runs",
@@ -158,6 +163,13 @@ def refused_setting(name: str, value: str, *, batch: bool, program: bool = False
         return "how the results of a BATCH job are read rests on it"
     why = _OWN.get(name) or _WITHOUT_EFFECT.get(name)
     return why or next((each for prefix, each in _PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def task_failures_fault(name: str, value: str) -> str | None:
+    """What is wrong with the number of times that a task may fail, to follow the name of the setting."""
+    if name != TASK_FAILURES or _TIMES.fullmatch(value):
+        return None
+    return f"should be how often a task may fail, a whole number from 1 to 999999999, found {shown(value)}."
 
 
 def refused_on_cluster(keys: Iterable[str], master: str) -> str | None:

@@ -7,8 +7,9 @@
 | POST .../reports | `{"reports": [Report, ...]}` -> `Acknowledgement` |
 
 Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret or an
-attempt that is over is answered 410 with `{"errors": [...], "fenced": true}`: the driver stops writing and exits. An
-older epoch is that of a driver that was adopted and has not heard of its new owner; the answer tells it. Any other
+attempt that is over is answered 410 with `{"errors": [...], "fenced": true, "home": name}`: the driver stops writing
+and exits, if that is the name of the data directory that it belongs to. Else another server has the port now. An older
+epoch is that of a driver that was adopted and has not heard of its new owner; the answer tells it. Any other
 failure (refused, 5xx, time-out) means that the control plane is away: the driver keeps processing, keeps its reports,
 and tries again, reading the address file anew each time.
 
@@ -49,7 +50,7 @@ class DriverSpec:
     ``repartition``: the state is to get the partitions that the graph says, before the queries are started.
     ``final_exceptions`` and ``recoverable_exceptions`` are names of classes (options of the job); ``local_failover``: a
     query that fails is held until the orders say what becomes of it, while the others go on.
-    ``private``: directories in which no source and no sink may lie.
+    ``private``: directories in which no source and no sink may lie. ``home``: the name of the server's data directory.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md). ``since_ms``: when the change began that
@@ -85,6 +86,7 @@ class DriverSpec:
     local_failover: bool = False
     private: tuple[str, ...] = ()
     since_ms: int = 0
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
         sentences.extend(_trial_sentences(state, now_ms))
         sentences.extend(pending.in_words(state, now_ms))
         sentences.extend([*local_failover.in_words(state, now_ms), *repeated_errors.in_words(state)])
+        sentences.extend(restart_strategy.in_words(state, now_ms))
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
     sentences.extend(_state_partitions(state))

@@ -491,10 +491,11 @@ class ControlPlane:
         if job is None:
             stored = await reading(self._store.load_job(job_id))
             if stored is None or stored.summary.status.is_globally_terminal:
-                raise Fenced(f"Job {job_id} is over.")
+                raise Fenced(f"Job {job_id} is over.", self._places.home)
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")
         if epoch > job.writer.epoch or not self._keeper.is_sure():
             raise Unavailable(f"A newer control plane owns job {job_id}, or may own it.")
         if not job.hears(attempt, secret):
-            raise Fenced(f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's.")
+            over = f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's."
+            raise Fenced(over, self._places.home)
         return job

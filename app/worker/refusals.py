@@ -72,4 +72,9 @@ class InDoubt(Unavailable):
 
 
 class Fenced(ControlPlaneError):
-    """410 to a driver: its attempt is over or its secret or epoch is wrong"""
+    """410 to a driver: its attempt is over or its secret or epoch is wrong. ``home`` names the data directory of the
+    server that says so: a driver of another one is not meant."""
+
+    def __init__(self, error: str, home: str = "") -> None:
+        super().__init__(error)
+        self.home = home

@@ -340,6 +340,8 @@ async def test_drivers_are_fenced(world: World) -> None:
         ):
             answer = await world.http.request(method, f"{base}/{attempt}/{path}", headers=headers, json=body)
             assert (answer.status_code, answer.json()["fenced"]) == (410, True)
+            # By which a driver of another server's data directory knows that it is not meant.
+            assert answer.json()["home"] == spec["home"] == "that of this world"
     assert (await world.http.get(f"{base}/1/orders")).status_code == 410
     newer = {**good, "X-Slotwise-Epoch": "99"}
     assert (await world.http.get(f"{base}/1/orders", headers=newer)).status_code == 503

@@ -151,7 +151,9 @@ async def open_world(
     control_plane = ControlPlane(
         store,
         host=host,
-        places=JobPlaces(jobs_dir=directory / "jobs", address_file=address_file, slots=slots),
+        places=JobPlaces(
+            jobs_dir=directory / "jobs", address_file=address_file, slots=slots, home="that of this world"
+        ),
         clock=SystemClock(),
         new_id=lambda: secrets.token_hex(16),
         validate_states=True,

@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from app.driver.program.takeover import Takeover
 
 _POLL_S = 0.1
+_PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 # What Spark says of a query that is starting.
 _STARTING = {"message": "Initializing sources", "isDataAvailable": False, "isTriggerActive": False}
 
@@ -30,30 +33,33 @@ _reset: Any = StreamingQueryManager.resetTerminated
 class Handle(StreamingQuery):
     """What a program has of its query. What ends because the job is stopped does not end for the program."""
 
-    def __init__(self, calls: Takeover, manager: Any, start: Callable[[DataStreamWriter], Any]) -> None:
-        """``manager`` is Spark's, of the session. ``start`` is Spark's own: it starts a writer, and gives the query of
-        Java."""
+    def __init__(
+        self, calls: Takeover, session: SparkSession, start: Callable[[DataStreamWriter], Any]
+    ) -> None:
+        """``start`` is Spark's own: it starts a writer, and gives the query of Java."""
         super().__init__(None)
-        self.manager = manager
+        self.manager = session.streams._jsqm
         self._calls = calls
+        self._conf = session.conf
         self._start = start
         self._changed = threading.Condition()
-        self._last_before: Any = None
+        # What earlier runs have reported, and the latest run.
+        self._reports: tuple[list[StreamingQueryProgress], StreamingQuery | None] = [], None
 
     def begin(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start a run, which is the query from now on."""
-        jsq = self._start(writer)
-        last = None if self._jsq is None else self.lastProgress
+        run = self.begin_unseen(writer)
         with self._changed:
-            self._last_before = last
-            self._jsq = jsq
+            self._jsq = run._jsq
             self._changed.notify_all()
         self._calls.queries.add(self)
-        return StreamingQuery(jsq)
+        return run
 
     def begin_unseen(self, writer: DataStreamWriter) -> StreamingQuery:
-        """A run that the program does not get."""
-        return StreamingQuery(self._start(writer))
+        """A run of which the program gets the progress alone."""
+        run = StreamingQuery(self._start(writer))
+        self._reports = self.recentProgress, run
+        return run
 
     # What only asks does not wait: a listener that asks while a query starts would hold up that start.
 
@@ -71,11 +77,16 @@ class Handle(StreamingQuery):
         return status
 
     @property
-    def lastProgress(self) -> Any:
-        # A query that has made progress once always has a last one.
-        run, before = self._run(), self._last_before
-        last = run.lastProgress
-        return before if last is None else last
+    def recentProgress(self) -> list[StreamingQueryProgress]:
+        before, run = self._reports
+        kept = int(self._conf.get(_PROGRESS_KEPT))  # type: ignore[arg-type]
+        return (before + (run.recentProgress if run else []))[-kept:]
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:
+        before, run = self._reports
+        last = run.lastProgress if run else None
+        return last or (before[-1] if before else None)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
         # A program that waits with a time limit may start another query afterwards.

@@ -25,7 +25,13 @@ from app.driver.program.handle import Handle, Queries
 from app.driver.program.places import Places, failure_of
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
-from app.model.ownsettings import CHECKPOINT_LOCATION, FIXED_SETTINGS, SHUFFLE_PARTITIONS, refused_setting
+from app.model.ownsettings import (
+    CHECKPOINT_LOCATION,
+    FIXED_SETTINGS,
+    SHUFFLE_PARTITIONS,
+    refused_setting,
+    task_failures_fault,
+)
 from app.model.sparkui import ui_fault
 
 _context_init: Any = SparkContext.__init__
@@ -95,7 +101,7 @@ def _refused_setting(name: str, value: str, conf: Mapping[str, str], *, batch: b
         # The JVM has what the job says.
         told = f"it is read before the program runs: give it to the job, as --conf {name}={value}"
         return None if name in conf else told
-    if (fault := ui_fault(name, value)) is not None:
+    if fault := ui_fault(name, value) or task_failures_fault(name, value):
         return f"it {fault.removesuffix('.')}"
     return refused_setting(name, value, batch=batch, program=batch)
 
@@ -250,7 +256,7 @@ class Takeover:
         if changed is not None and not self._batch:
             self.refuse(changed)
         try:
-            return self.host.start(writer, table, where, Handle(self, session.streams._jsqm, begin))
+            return self.host.start(writer, table, where, Handle(self, session, begin))
         except DriverError as error:
             # No `except` of the program is to go on behind it.
             self.end(failure_of(error, self.places, where))

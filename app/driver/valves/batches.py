@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from app.driver.failures import Failure
 from app.driver.gateway import BatchRun
 from app.driver.load import SparkFigures
-from app.driver.progress import SourceTold, StateTold
+from app.driver.progress import SourceTold, StateTold, measured
+from app.driver.valves.operators import python_functions
 from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query
@@ -63,6 +66,13 @@ class BatchReader:
             self._before = self._faults
             self._faults = faults(self._query, run.plan.parallelism, rows, removed, found)
         return found
+
+    def with_functions(self, crash: Failure) -> Failure:
+        """With the Python functions that the batch ran. Nothing tells which of them a worker was in."""
+        plan = measured("a plan", lambda: str(self._valves.planned().executedPlan().toString()), "")
+        ran = " or ".join(python_functions(plan)) or "Python"
+        where = f"It crashed in batch {crash.batch_id} of sink {self._query.sink.name}, in {ran}."
+        return replace(crash, sentence=f"{crash.sentence} {where}", user_error=f"{crash.user_error} in {ran}")
 
     def not_followed(self, number: int) -> Faults:
         """The faults of the latest batch that was judged, if it ran at the plan with this number."""

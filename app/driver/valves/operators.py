@@ -5,6 +5,7 @@ Spark counts rows at some operators only. The others give as many as they get, o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,6 +33,10 @@ _FRAMES: Final = frozenset({"Coalesce", "InputAdapter", "WholeStageCodegen"})
 """They do nothing with a row."""
 
 _EXCHANGES: Final = frozenset({"BroadcastExchange", "ShuffleExchange"})
+
+_PYTHON_NODE: Final = re.compile(r"Python|Pandas|Arrow")
+_RESULT: Final = re.compile(r"\)#\d")
+_NAME: Final = re.compile(r"[\w.<>]+$")
 
 
 @dataclass(eq=False, slots=True)
@@ -124,3 +129,20 @@ def below(node: Operator) -> Iterator[Operator]:
     yield node
     for child in node.children:
         yield from below(child)
+
+
+def python_functions(plan: str) -> tuple[str, ...]:
+    """The names of the Python functions in the text of a plan: those of calls with a result of their own,
+    ``name(...)#12``, in nodes that run Python."""
+    found: dict[str, None] = {}
+    for line in plan.splitlines():
+        if not _PYTHON_NODE.search(line):
+            continue
+        for end in _RESULT.finditer(line):
+            depth, start = 1, end.start()
+            while depth and start:
+                start -= 1
+                depth += {")": 1, "(": -1}.get(line[start], 0)
+            if name := _NAME.search(line[:start]):
+                found[name[0]] = None
+    return tuple(found)

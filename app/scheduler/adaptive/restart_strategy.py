@@ -127,3 +127,15 @@ def describe(options: RestartStrategyOptions) -> str:
             )
         case _:
             return "none (no restart strategy)"
+
+
+def in_words(state: JobState, now_ms: int) -> list[str]:
+    """How many failures count now, and by which strategy."""
+    options, counted = state.options.restart_strategy, state.restart
+    count = counted.attempts
+    if options.type == "failure-rate":
+        since_ms = now_ms - options.failure_rate_interval_ms
+        count = sum(at_ms >= since_ms for at_ms in counted.failure_times_ms)
+    elif now_ms - (counted.next_restart_ms or now_ms) >= options.reset_backoff_threshold_ms:
+        count = 0
+    return [f"{count} failure(s) count for the restart strategy {describe(options)}."] if count else []

@@ -335,6 +335,7 @@ class Job:
             epoch=self.writer.epoch,
             secret=secret,
             address_file=str(places.address_of(state.job_id)),
+            home=places.home,
             graph=to_document(state.graph),
             plan_version=plan.version,
             parallelism=dict(plan.parallelism),

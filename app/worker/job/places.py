@@ -30,7 +30,7 @@ class JobPlaces:
     ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
     ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
     ``runs_on``: the name of the cluster, as `place_of` has it. ``private``: no job's files lie there.
-    ``page_address``: where the page of Spark would be.
+    ``page_address``: where the page of Spark would be. ``home``: the lasting name of the data directory.
     """
 
     jobs_dir: Path
@@ -43,6 +43,7 @@ class JobPlaces:
     runs_on: str = ""
     private: tuple[Path, ...] = ()
     page_address: str = LOOPBACK
+    home: str = ""
 
     def address_of(self, job_id: str) -> Path:
         """The file in which the job's drivers find whom to call."""

@@ -48,6 +48,7 @@ class ControlPlaneDouble:
         self.reports: list[dict[str, Any]] = []
         self.calls: list[dict[str, str]] = []
         self.fenced = False
+        self.home = ""
         # As whom it acknowledges reports; 0: a server that does not say.
         self.epoch = 0
         self._orders: dict[str, Any] = {
@@ -122,7 +123,9 @@ class ControlPlaneDouble:
             }
         )
         if self.fenced:
-            return self._send(handler, 410, {"errors": ["A newer attempt exists."], "fenced": True})
+            return self._send(
+                handler, 410, {"errors": ["A newer attempt exists."], "fenced": True, "home": self.home}
+            )
         if path.endswith("/register"):
             self.registrations.append(body)
             return self._send(handler, 200, self._orders)
@@ -147,7 +150,9 @@ class ControlPlaneDouble:
                 return None
             orders = self._orders
         if self.fenced:
-            return self._send(handler, 410, {"errors": ["A newer attempt exists."], "fenced": True})
+            return self._send(
+                handler, 410, {"errors": ["A newer attempt exists."], "fenced": True, "home": self.home}
+            )
         return self._send(handler, 200, orders)
 
     def _known(self) -> tuple[str, str, str]:

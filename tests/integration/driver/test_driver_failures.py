@@ -10,8 +10,9 @@ import pytest
 from app.scheduler.adaptive.events import AttemptFailed
 from app.worker.job.attempt_record import read_outcome
 from app.worker.job.drivers import outcome_event
+from tests.environments import QUICK_JAVA
 from tests.integration.driver.documents import counting
-from tests.integration.driver.harness import Bench, wait_for
+from tests.integration.driver.harness import Bench, Driver, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -26,8 +27,8 @@ def with_python(rig: Bench, body: str) -> dict[str, Any]:
     return document
 
 
-def failure_of(rig: Bench, document: dict[str, Any]) -> dict[str, Any]:
-    driver = rig.start(document)
+def failure_of(rig: Bench, document: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    driver = rig.start(document, **changes)
     failed: dict[str, Any] = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
     assert driver.exit_status() == 4
     assert "\n" not in failed["error"]
@@ -55,6 +56,37 @@ def test_an_error_in_a_task_names_its_line(rig: Bench) -> None:
     failed = failure_of(rig, with_python(rig, body))
     assert "RuntimeError: cannot take" in failed["error"]
     assert "code.py:5" in failed["error"]
+
+
+def test_a_worker_that_crashes_is_told_with_its_batch_and_function(rig: Bench) -> None:
+    """And each task is tried as often as the job says, also on one host."""
+    body = (
+        "import os\n"
+        "from pyspark.sql import functions as F\n"
+        "def f(x):\n"
+        "    def leaves(n):\n"
+        "        os._exit(9)\n"
+        "    return x.withColumn('n', F.udf(leaves, 'bigint')('n'))\n"
+    )
+    failed = failure_of(rig, with_python(rig, body), spark_conf={"spark.task.maxFailures": "2"})
+    assert "failed 2 times" in failed["stack"] and "exited unexpectedly" in failed["error"]
+    assert failed["error"].endswith("It crashed in batch 0 of sink store, in leaves.")
+    assert failed["user_error"] == "Python worker crashed in leaves" and failed["batch_id"] == 0
+    assert failed["recoverable"] is True and failed["outside"] is False
+
+
+def test_a_jvm_whose_heap_is_full_ends_and_the_setting_is_named(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = f"{QUICK_JAVA} -Xmx600m"
+    monkeypatch.setattr(Driver, "environment", {"_SLOTWISE_DRIVER_JAVA_OPTIONS": options})
+    body = "def f(x): x.sparkSession._sc._gateway.new_array(x.sparkSession._jvm.long, 90_000_000)"
+    failed = failure_of(rig, with_python(rig, body))
+    assert failed["error"] == (
+        "The heap of the driver's JVM, 600m, is full (java.lang.OutOfMemoryError), so it has ended: give the job a "
+        "larger one by spark.driver.memory."
+    )
+    assert failed["recoverable"] is True and failed["outside"] is False
 
 
 def with_hanging_sink(rig: Bench) -> dict[str, Any]:

@@ -25,12 +25,14 @@ from tests.integration.driver.test_program_repartition import document, told
 pytestmark = pytest.mark.timeout(600)
 
 PROGRAM = f"""{WINDOWS}
-import pathlib, threading
+import json, pathlib, threading
 
 with open(sys.argv[1] + "-runs", "a") as runs:
     print("the program ran", file=runs)
+again = len(pathlib.Path(sys.argv[1] + "-runs").read_text().splitlines()) > 1
 {START}
 first = query.id
+assert spark.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "10000ms"
 while query.lastProgress is None:
     query.awaitTermination(0.1)
 
@@ -38,11 +40,21 @@ def woken(how, wait):
     wait()
     print("woken:", how)
 
+def offset(text):
+    known = json.loads(text)
+    return known["offset"] if known else 0
+
 def looks():
     while True:
         assert query.isActive and query.exception() is None and query.id == first
         assert len(spark.streams.active) == 1 and spark.streams.get(first) is not None
         assert query.lastProgress["runId"] and query.status
+        # Each batch began where the one before had ended, none is missing, and Spark keeps a hundred.
+        recent = query.recentProgress
+        told = [each["sources"][0] for each in recent]
+        starts, ends = ([offset(each[name]) for each in told] for name in ("startOffset", "endOffset"))
+        assert starts[1:] == ends[:-1] and (starts[0] == 0 or len(recent) == 100 or again), (starts, ends)
+        assert sum(each["numInputRows"] for each in recent) == ends[-1] - starts[0], (starts, ends)
         assert query.awaitTermination(0.2) is False
         pathlib.Path(sys.argv[1] + "-seen").write_text(str(query.runId))
 

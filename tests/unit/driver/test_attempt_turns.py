@@ -13,7 +13,7 @@ from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.failover import END_S, LocalFailover
 from app.driver.failures import Failure
-from app.driver.progress import Committed, Idle
+from app.driver.progress import Committed
 
 
 class Clock:
@@ -78,7 +78,7 @@ def test_a_batch_of_whose_vertices_nothing_can_be_read_is_told(monkeypatch: pyte
 
 
 def query_that_hangs(overdue: Failure | None) -> Any:
-    return SimpleNamespace(overdue=lambda: overdue, is_active=True, is_over=False)
+    return SimpleNamespace(overdue=lambda: overdue, is_active=True, is_over=False, waits_for_data=False)
 
 
 def test_a_batch_that_hangs_is_seen_however_much_the_other_queries_say(
@@ -88,13 +88,28 @@ def test_a_batch_that_hangs_is_seen_however_much_the_other_queries_say(
     running = query_that_hangs(None)
     looped = Looped(running)
     for _ in range(20):
-        looped._inbox.put(Idle("of another query", 1))
+        looped._inbox.put(Committed("of another query", "id", 1, 5, 9))
     assert looped._turn() is None
     running.overdue = lambda: Failure("It hangs.", "")
     assert looped._turn() is None, "it was looked a moment ago"
     clock.s += attempt._TICK_S
     assert looped._turn() is Ending.FAILED
     assert not looped._inbox.empty() and looped.failed[0].sentence == "It hangs."
+
+
+def test_a_query_that_waits_for_data_is_seen_at_each_look_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of Spark's says so: its own events of it come each ten seconds."""
+    Clock(monkeypatch)
+    running, seen = query_that_hangs(None), list[int]()
+    running.idle, running.is_done = seen.append, False
+    looped = Looped(running, query_that_hangs(None))
+    for name in ("_report_applied", "_note_well"):
+        monkeypatch.setattr(looped, name, lambda *_: None)
+    assert looped._tick() is None and not seen
+    running.waits_for_data = True
+    assert looped._tick() is None and looped._tick() is None and len(seen) == 2
 
 
 def test_a_stop_does_not_wait_for_ever_for_a_query_that_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +119,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_query_that_is_held(monkeypatch: pyt
         stop_at_boundary=lambda: None,
         overdue=lambda: None,
         is_active=False,
+        waits_for_data=False,
         is_gone=lambda: False,
         close=lambda: None,
     )

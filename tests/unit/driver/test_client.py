@@ -23,6 +23,7 @@ class Rig:
 
     def __init__(self, directory: Path) -> None:
         self.server = ControlPlaneDouble(directory / "address")
+        self.server.home = "ours"
         self.orders: list[Orders] = []
         self.fenced: list[bool] = []
         spec = DriverSpec(
@@ -40,6 +41,7 @@ class Rig:
             checkpoint_dir="",
             work_dir="",
             artifacts_dir="",
+            home="ours",
         )
         self.server.order(plan_version=1, parallelism={"a": 1}, stop="none", epoch=3)
         self.client = ControlPlaneClient(
@@ -155,6 +157,23 @@ def test_a_fenced_client_says_so_once_and_gives_up(rig: Rig) -> None:
         assert not thread.is_alive()
     assert rig.fenced == [True]
     assert not rig.server.reports
+
+
+@pytest.mark.parametrize("home", ["theirs", "", None, 5])
+def test_a_server_of_another_data_directory_at_its_address_does_not_fence_it(rig: Rig, home: Any) -> None:
+    """It has the port now, or it is no server of ours at all: the driver looks again until its own is back."""
+    rig.server.fenced, rig.server.home = True, home
+    rig.client.start()
+    batch(rig, 0)
+    wait_for("it asks again", lambda: len(rig.server.calls) > 3)
+    assert not rig.fenced and not rig.client.flush(0.05)
+    rig.server.go_away()
+    rig.server.fenced, rig.server.home = False, "ours"
+    rig.server.come_back()
+    assert rig.client.flush(60) and rig.numbers() == [1]
+    rig.server.fenced = True
+    batch(rig, 1)
+    wait_for("its own server fences it", lambda: rig.fenced)
 
 
 def test_of_how_far_a_region_is_only_the_newest_report_is_kept(rig: Rig) -> None:

@@ -67,3 +67,23 @@ def test_no_process_of_a_driver_shows_a_password(tmp_path: Path, monkeypatch: py
         jvm.kill()
         assert jvm.process.stdin is not None
         jvm.process.stdin.close()
+
+
+@pytest.mark.parametrize(("status", "why"), [(3, "JVM, 200m, is full"), (1, None), (0, None)])
+def test_a_jvm_that_its_heap_has_ended_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, why: str | None
+) -> None:
+    java = tmp_path / "java"
+    java.write_text(f"#!/bin/sh\nexit {status}\n")
+    java.chmod(0o700)
+    monkeypatch.setenv(JAVA_VARIABLE, str(java))
+    monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-Xmx500m -Xmx200m")
+    monkeypatch.setattr("app.driver.jvm.spark_home", lambda: tmp_path)
+    monkeypatch.setattr("app.driver.jvm._spark_environment", lambda: dict(os.environ))
+    with (tmp_path / "log").open("w") as log:
+        monkeypatch.setattr(sys, "stderr", log)
+        jvm = start_jvm(scratch_dir=tmp_path / "scratch", inherited_fds=())
+    told = jvm.why_ended()
+    assert (told is None) if why is None else (why in str(told) and "spark.driver.memory" in str(told))
+    assert jvm.process.stdin is not None
+    jvm.process.stdin.close()

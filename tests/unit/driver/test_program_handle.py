@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from pyspark.errors import StreamingQueryException
 
@@ -13,12 +17,27 @@ from app.driver.program.handle import Handle, Queries
 AT_MOST_S = 20.0
 
 
+@dataclass
+class Report:
+    """The progress of a batch, as Java has it."""
+
+    batch_id: int
+    rows: int = 8
+
+    def json(self) -> str:
+        # What PySpark asks for in any case.
+        needed = {"name": None, "timestamp": "", "batchDuration": 1, "stateOperators": [], "sources": []}
+        sink = {"description": "noop", "numOutputRows": -1}
+        own = {"id": str(UUID(int=1)), "runId": str(UUID(int=2)), "batchId": self.batch_id, "sink": sink}
+        return json.dumps({**needed, **own, "numInputRows": self.rows})
+
+
 class Run:
     """A run as the handle sees it: what Java's query would say."""
 
-    def __init__(self, progress: str | None = None) -> None:
+    def __init__(self) -> None:
         self.ended = threading.Event()
-        self.progress = progress
+        self.reported: list[Report] = []
         self.stopped = False
 
     def isActive(self) -> bool:
@@ -36,8 +55,11 @@ class Run:
     def isDefined(self) -> bool:
         return False
 
-    def lastProgress(self) -> None:
-        return None
+    def recentProgress(self) -> list[Report]:
+        return self.reported
+
+    def lastProgress(self) -> Report | None:
+        return self.reported[-1] if self.reported else None
 
     def awaitTermination(self, *_: Any) -> bool:
         assert self.ended.wait(AT_MOST_S)
@@ -57,7 +79,10 @@ class Job:
         self.held_back = threading.Event()
         self.run = Run()
         self.queries = Queries(self)  # type: ignore[arg-type]
-        self.handle = Handle(self, None, lambda run: run)  # type: ignore[arg-type]
+        session = SimpleNamespace(
+            streams=SimpleNamespace(_jsqm=None), conf={"spark.sql.streaming.numRecentProgressUpdates": "4"}
+        )
+        self.handle = Handle(self, session, lambda run: run)  # type: ignore[arg-type]
         self.handle.begin(self.run)  # type: ignore[arg-type]
 
     def waits(self) -> None:
@@ -132,6 +157,33 @@ def test_a_stop_by_the_program_that_comes_meanwhile_stops_the_next_run() -> None
     after = job.go_on()
     thread.join(AT_MOST_S)
     assert (results, after.stopped) == ([None], True)
+
+
+def progress_of(job: Job) -> tuple[list[int], int | None]:
+    """The batches of what it has reported lately, and that of the last one."""
+    last = job.handle.lastProgress
+    return [each["batchId"] for each in job.handle.recentProgress], last and last["batchId"]
+
+
+def test_the_progress_of_all_runs_is_that_of_one_query() -> None:
+    """Also of a run that the program does not get: its rows are rows of the query."""
+    job = Job()
+    assert progress_of(job) == ([], None)
+    job.run.reported += [Report(0), Report(1)]
+    assert progress_of(job) == ([0, 1], 1)
+    job.stop()
+    between = Run()
+    job.handle.begin_unseen(between)  # type: ignore[arg-type]
+    assert progress_of(job) == ([0, 1], 1)
+    between.reported.append(Report(2))
+    assert progress_of(job) == ([0, 1, 2], 2)
+    after = job.go_on()
+    assert progress_of(job) == ([0, 1, 2], 2)
+    after.reported += [Report(3)]
+    assert progress_of(job) == ([0, 1, 2, 3], 3)
+    assert sum(each["numInputRows"] for each in job.handle.recentProgress) == 32
+    after.reported += [Report(4), Report(5)]
+    assert progress_of(job) == ([2, 3, 4, 5], 5), "as many as Spark keeps of one query"
 
 
 def test_a_query_that_ends_by_itself_has_ended() -> None:

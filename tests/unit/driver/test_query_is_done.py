@@ -40,8 +40,11 @@ class Place:
         query._splits = Splits({}, {}, directory)
         query._past = Past((), None)
         query._begun_in, query._last_batch, query._idle_noted = directory, -1, -1
-        query._idle = False
+        query._has_nothing_to_do = False
         query._valves = SimpleNamespace(apply_pending=lambda: True)
+        # What Spark says of the query.
+        self.status = {"isTriggerActive": False, "isDataAvailable": False, "message": ""}
+        query._spark_query = SimpleNamespace(isActive=True, status=self.status)
         self.query: DocumentQuery = query
 
     def planned(self, *rows: int | None) -> None:
@@ -58,8 +61,10 @@ class Place:
         self.planned(*rows)
         (self.commits / str(len(list(self.offsets.iterdir())) - 1)).touch()
 
-    def idle(self) -> None:
-        self.query.idle(1)
+    def idle(self, message: str = "Waiting for data to arrive") -> None:
+        self.status["message"] = message
+        if self.query.waits_for_data:
+            self.query.idle(1)
 
     def committed(self, batch_id: int) -> None:
         self.query.committed(Committed("run", "id", batch_id, 10, None, 5), 2_000)
@@ -108,8 +113,27 @@ def test_not_done_while_spark_may_still_run_a_batch_without_data(tmp_path: Path)
     place.read(5)
     place.committed(2)
     assert not place.query.is_done
+    # So it is behind a batch without data too, whose watermark may let out more at the next trigger.
+    place.idle("Waiting for next trigger")
+    assert not place.query.is_done
     place.idle()
     assert place.query.is_done
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        {"message": "Initializing sources"},
+        {"isTriggerActive": True},
+        {"isDataAvailable": True, "message": "Waiting for next trigger"},
+    ],
+)
+def test_a_query_that_starts_or_has_a_batch_does_not_wait_for_data(
+    tmp_path: Path, busy: dict[str, Any]
+) -> None:
+    place = Place(tmp_path, ENDS)
+    place.status.update({"message": "Waiting for data to arrive", **busy})
+    assert not place.query.waits_for_data
 
 
 def test_not_done_while_a_batch_runs_though_an_earlier_pause_was_told_late(tmp_path: Path) -> None:

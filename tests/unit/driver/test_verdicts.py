@@ -39,6 +39,13 @@ def from_spark(text: str) -> Exception:
     return PythonException(text)
 
 
+CRASHED = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage "
+    "1.0 (TID 1) (10.0.0.7 executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly "
+    "(crashed)\n\tat org.apache.spark.api.python.BasePythonRunner\nCaused by: java.io.EOFException\n"
+)
+
+
 TRACEBACK = """Traceback (most recent call last):
   File "/opt/venv/lib/python3.11/site-packages/pyspark/python/lib/pyspark.zip/pyspark/worker.py", line 1, in main
     process()
@@ -303,3 +310,27 @@ def test_what_the_users_code_does_not_find_may_be_on_another_host(error: Excepti
 
 def test_what_we_find_ourselves_says_so() -> None:
     assert describe(DriverError("Its file /in/a is gone.", by_files=True)).by_files
+
+
+def test_a_worker_that_crashes_counts_like_an_error_of_the_users_code() -> None:
+    """Who ended it nobody says: that it comes for the same batch each time does."""
+    failure = describe(from_spark(CRASHED))
+    assert failure.user_error == "Python worker crashed"
+    assert failure.recoverable and not failure.outside
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Task 0 in stage 1.0 failed 4 times: java.lang.OutOfMemoryError: Java heap space",
+        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks): Command exited with code 52",
+    ],
+)
+def test_a_full_heap_of_an_executor_is_told_with_its_setting(text: str) -> None:
+    failure = describe(from_spark(text))
+    assert "cluster_executor_memory_mb" in failure.sentence and not failure.outside
+
+
+def test_a_worker_that_is_lost_with_its_executor_does_not() -> None:
+    lost = "ExecutorLostFailure (executor 1 exited unrelated to the running tasks) Reason: Worker lost"
+    assert describe(from_spark(f"{lost}\n{CRASHED}")).outside

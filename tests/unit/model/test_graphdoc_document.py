@@ -132,6 +132,7 @@ def test_artifacts_are_plain_file_names(name: str) -> None:
         ({"spark.ui.enabled": "on"}, "spark.ui.enabled']: should be true or false, found 'on'."),
         ({"spark.ui.port": "80"}, "should be 0, for any port that is free, or a port between 1024 and 65535"),
         ({"spark.ui.port": "x"}, "found 'x'"),
+        ({"spark.task.maxFailures": "0"}, "should be how often a task may fail, a whole number from 1 to"),
         ({"spark.ui.killEnabled": "true"}, "is not allowed: everybody who reaches the page could end tasks"),
         ({"spark.jars": "/a.jar"}, "is not allowed: list the libraries of a job under packages"),
         ({"spark.jars.packages": "a:b:1"}, "is not allowed: list the libraries of a job under packages"),

@@ -90,6 +90,26 @@ def test_a_later_batch_means_progress_also_if_nobody_has_heard_of_it() -> None:
     assert times(job) == [1]
 
 
+def test_an_error_that_comes_a_batch_later_each_time_is_slowed_down_and_counted() -> None:
+    """No batch is in its way for good, so it goes on, at the delays of the restart strategy."""
+    job = Job(options={"restart-strategy.exponential-delay.jitter-factor": "0"}).run()
+    for batch_id, delay_ms in enumerate((1_000, 1_500, 2_250, 3_375, 5_062), start=7):
+        raises(job, batch_id)
+        assert job.kind == "Restarting" and job.timer_in_ms("backoff") == delay_ms
+        job.wait(delay_ms)
+        job.starts()
+        job.wait(60_000)
+        job.do(BatchCompleted(job.state.attempt, "query", batch_id, job.state.plan_version))
+    told = (
+        "5 failure(s) count for the restart strategy exponential-delay (backoff 1 s to 1 min, multiplier 1.5"
+    )
+    assert told in " ".join(explain(job.state, job.now_ms)[0])
+    hour_ms = 3_600_000
+    assert "count for the restart" not in " ".join(explain(job.state, job.now_ms + hour_ms)[0])
+    job.wait(hour_ms)
+    assert raises(job, 99).timer_in_ms("backoff") == 1_000, "a long run without a failure resets it"
+
+
 @pytest.mark.parametrize("batch_id", [-1, 6])
 def test_a_batch_that_is_unknown_or_an_earlier_one_means_none(batch_id: int) -> None:
     job = raises(raises(running(), 7), batch_id)
