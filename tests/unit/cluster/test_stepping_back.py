@@ -1,4 +1,4 @@
-"""Processes that wait for everybody else, and become like others again: those of a whole session, with their threads."""
+"""Processes that wait for everybody else, and become like others again: a whole session, with its threads."""
 
 from __future__ import annotations
 
