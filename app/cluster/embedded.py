@@ -55,7 +55,6 @@ class EmbeddedHost:
         java: Java,
         slots: int,
         memory_mb: int,
-        warm_drivers: int = 0,
         java_options: str = "",
         archive: ArchiveBuilder | None = None,
         user: DriverUser | None = None,
@@ -69,7 +68,7 @@ class EmbeddedHost:
         self._run_dir = run_dir
         self._java = java
         self._slots = slots
-        self._warm_wanted = warm_drivers
+        self._warm_wanted = 0
         self._memory_mb = memory_mb
         self._java_options = tuple(shlex.split(java_options))
         self._archive = archive

@@ -74,7 +74,8 @@ class World:
     def host(self, warm_drivers: int = 1, **options: Any) -> EmbeddedHost:
         java = Java("/checked/java", "21")
         options = {"slots": 4, "memory_mb": 512, "java_options": "-Da='b c'", **options}
-        self.hosts.append(EmbeddedHost(self.run_dir, java=java, warm_drivers=warm_drivers, **options))
+        self.hosts.append(EmbeddedHost(self.run_dir, java=java, **options))
+        self.hosts[-1]._warm_wanted = warm_drivers
         return self.hosts[-1]
 
     def left(self) -> list[str]:
