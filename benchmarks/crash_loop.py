@@ -39,7 +39,7 @@ OK = 200
 JOB = {
     "name": "crash-loop",
     "type": "STREAMING",
-    "trigger": {"processingTime": "1 second"},
+    "config": {"slotwise.batch.interval": "1 s"},
     "vertices": [
         {"name": "numbers", "source": {"format": "rate", "options": {"rowsPerSecond": "100"}}},
         {"name": "out", "inputs": ["numbers"], "sink": {"format": "noop"}},
