@@ -53,6 +53,9 @@ from app.worker.tracing import NO_TRACING, Tracing
 
 log = structlog.get_logger()
 
+_QUIET_S = 5.0
+"""For so long a server does nothing but serve: one that is killed again and again would leave its host no time."""
+
 _OBJECTS_PER_COLLECTION = 10_000
 """New objects after which the garbage collector looks at them: Python's own 700 are one or two requests."""
 
@@ -193,7 +196,6 @@ async def _running(
         planning_timeout_s=settings.planning_timeout_seconds,
     )
     housekeeper = _housekeeper(settings, store, control_plane, places, clock)
-    background: asyncio.Task[bool] | None = None
     running: list[asyncio.Task[None]] = []
     forwarding: Forwarding | None = None
     try:
@@ -210,14 +212,10 @@ async def _running(
         forwarding = Forwarding(control_planes) if membership.is_shared else None
         running.append(asyncio.create_task(housekeeper.run()))
         running += [asyncio.create_task(each) for each in beside_jobs(spark, control_plane)]
-        host.refill()
-        if settings.appcds:
-            background = asyncio.create_task(archive.ensure())
+        running.append(asyncio.create_task(_prepare_drivers(settings, host, archive)))
         yield _Running(control_plane, control_planes, forwarding, _info(settings, url, spark), meters)
     finally:
-        if background is not None:
-            archive.stop()
-            background.cancel()
+        archive.stop()
         for task in running:
             task.cancel()
         if forwarding is not None:
@@ -230,6 +228,14 @@ async def _running(
             await store.expire_leases()
             await membership.leave(store)
         await store.close()
+
+
+async def _prepare_drivers(settings: Settings, host: EmbeddedHost, archive: ArchiveBuilder) -> None:
+    """What makes later drivers start faster."""
+    await asyncio.sleep(_QUIET_S)
+    host.keep_warm(settings.warm_drivers)
+    if settings.appcds:
+        await archive.ensure()
 
 
 def _tracing(settings: Settings) -> Tracing:
@@ -334,7 +340,6 @@ def _host(
         membership.run_dir,
         java=java,
         slots=_width(settings, membership),
-        warm_drivers=settings.warm_drivers,
         memory_mb=settings.driver_memory_mb,
         java_options=driver_java_options(settings),
         archive=archive if settings.appcds else None,

@@ -46,6 +46,11 @@ def jars(spark_home: str) -> list[str]:
     return []
 
 
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    with process:
+        return process.wait()
+
+
 class ArchiveBuilder:
     """Knows where the archive is and builds it when it is missing."""
 
@@ -87,7 +92,7 @@ class ArchiveBuilder:
             log.warning("no class data archive", error=str(error))
             return False
         log.info("building the class data archive (once per installation)", path=str(self.path))
-        status = await asyncio.to_thread(process.wait)
+        status = await asyncio.to_thread(_ended, process)
         self._process = None
         if self._given_up:
             return self.path.exists()
@@ -111,7 +116,8 @@ class ArchiveBuilder:
         with open(log_file, "ab") as output:
             self._process = subprocess.Popen(
                 [*self._command, str(self.path)],
-                stdin=subprocess.DEVNULL,
+                # It ends with this process.
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 env={**inherited_environment(), DRIVER_ENV_PREFIX + "JAVA": self.java.command},

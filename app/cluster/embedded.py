@@ -8,10 +8,11 @@ import shlex
 import time
 import uuid
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import psutil
 import structlog
 
 from app.cluster.appcds import ArchiveBuilder
@@ -29,6 +30,7 @@ from app.cluster.processes import (
     sweep,
 )
 from app.cluster.runtimes import OWN, Kind, Runtimes
+from app.cluster.stepping_back import can_be_undone, step_back, step_forward
 from app.model.environment import Looked, Runtime
 
 log = structlog.get_logger()
@@ -38,6 +40,9 @@ _KEPT_WARM_S = 600.0
 
 _TRIM_LOGS_EVERY_S = 60.0
 _REFILL_BACKOFF_S = (1.0, 5.0, 30.0, 120.0)
+# A host is idle if its processors were in use for less than that, for so long.
+_IDLE_PERCENT = 50.0
+_IDLE_S = 5.0
 
 
 class EmbeddedHost:
@@ -49,7 +54,6 @@ class EmbeddedHost:
         *,
         java: Java,
         slots: int,
-        warm_drivers: int,
         memory_mb: int,
         java_options: str = "",
         archive: ArchiveBuilder | None = None,
@@ -64,7 +68,7 @@ class EmbeddedHost:
         self._run_dir = run_dir
         self._java = java
         self._slots = slots
-        self._warm_wanted = warm_drivers
+        self._warm_wanted = 0
         self._memory_mb = memory_mb
         self._java_options = tuple(shlex.split(java_options))
         self._archive = archive
@@ -73,6 +77,8 @@ class EmbeddedHost:
         self._standstill_s = standstill_s
         self._archives: dict[str, ArchiveBuilder] = {}
         self._warm: list[LocalDriver] = []
+        self._warming: LocalDriver | None = None
+        self._steps_back = can_be_undone()
         self._all: dict[LocalDriver, Kind] = {}
         self._used: dict[Kind, float] = {}
         self._failures = 0
@@ -91,14 +97,18 @@ class EmbeddedHost:
         if kind != OWN:
             self._used[kind] = asyncio.get_running_loop().time()
         if not java_options:
-            # A driver that is still warming up is nearer to its job than a new one. One that has ended is dealt with
-            # by `_on_warm_exit`.
-            for ready in (True, False):
-                for driver in self._warm:
-                    if driver.is_ready is ready and not driver.has_exited and self._all[driver] == kind:
-                        self._warm.remove(driver)
-                        return driver
-        return self._start(warm=False, java_options=java_options, kind=kind)
+            # One that has ended is dealt with by `_on_warm_exit`. One that still warms up is slower than a new one.
+            for driver in self._warm:
+                if not driver.has_exited and self._all[driver] == kind:
+                    self._warm.remove(driver)
+                    return driver
+        new = self._start(warm=False, java_options=java_options, kind=kind)
+        if self._warming is not None and not self._steps_back:
+            # Its own start comes first.
+            self._spawn(self._warming.kill())
+            self._warming = None
+            self.refill()
+        return new
 
     async def look(self, runtime: Runtime) -> Looked:
         kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
@@ -112,10 +122,40 @@ class EmbeddedHost:
         self._track(driver, OWN)
         return driver
 
+    def keep_warm(self, drivers: int) -> None:
+        """Keep so many drivers warm from now on."""
+        self._warm_wanted = drivers
+        self.refill()
+
     def refill(self) -> None:
-        if self._closed or self._retry is not None:
+        # One after the other: several that warm up at once slow each other and the jobs down.
+        if self._closed or self._retry is not None or self._warming is not None:
             return
         self._let_unused_go()
+        if self._lacking() is None:
+            return
+        if self._disturbs_nobody():
+            self._warm_one_up()
+        else:
+            # From now on.
+            psutil.cpu_percent()
+            self._later(_IDLE_S, self._warm_one_up_if_idle)
+
+    def _disturbs_nobody(self) -> bool:
+        """Whether a warm-up takes nothing from a job, however busy the host is."""
+        return self._steps_back or not self._working()
+
+    def _working(self) -> set[Kind]:
+        """The kinds of those that have a job, or are about to get one."""
+        return {kind for driver, kind in self._all.items() if driver not in (*self._warm, self._warming)}
+
+    def _warm_one_up_if_idle(self) -> None:
+        if psutil.cpu_percent() < _IDLE_PERCENT or self._disturbs_nobody():
+            self._warm_one_up()
+        else:
+            self._later(_IDLE_S, self._warm_one_up_if_idle)
+
+    def _warm_one_up(self) -> None:
         kind = self._lacking()
         if kind is None:
             return
@@ -125,9 +165,10 @@ class EmbeddedHost:
             log.warning("no warm driver", error=str(error))
             self._refill_later()
             return
-        self._warm.append(driver)
+        step_back(driver.ref.pid, undoable=self._steps_back)
+        self._warming = driver
         driver.on_exit(lambda status: self._on_warm_exit(driver, status))
-        driver.on_ready(lambda: self._on_warm_ready(driver))
+        driver.on_ready(lambda: self._spawn(self._on_warm_ready(driver)))
 
     def _lacking(self) -> Kind | None:
         """The first kind of which too few are warm."""
@@ -136,7 +177,7 @@ class EmbeddedHost:
 
     def _let_unused_go(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        working = {kind for driver, kind in self._all.items() if driver not in self._warm}
+        working = self._working()
         for kind, used_s in list(self._used.items()):
             if kind in working:
                 self._used[kind] = now_s
@@ -179,7 +220,7 @@ class EmbeddedHost:
 
     @property
     def warm_ready(self) -> int:
-        return sum(1 for driver in self._warm if driver.is_ready)
+        return sum(1 for driver in self._warm if not driver.has_exited)
 
     def _start(self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = ()) -> LocalDriver:
         driver_id = f"driver-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
@@ -218,17 +259,23 @@ class EmbeddedHost:
             await asyncio.sleep(_TRIM_LOGS_EVERY_S)
             await asyncio.to_thread(trim_logs, self._run_dir)
 
-    def _on_warm_ready(self, driver: LocalDriver) -> None:
+    async def _on_warm_ready(self, driver: LocalDriver) -> None:
+        await asyncio.to_thread(step_forward, driver.ref.pid)
+        if driver is not self._warming:
+            return
         log.info("warm driver ready", driver=driver.ref.driver_id, pid=driver.ref.pid)
         self._failures = 0
-        # One after the other: several that warm up at once slow each other and the jobs down.
-        if driver in self._warm:
-            self.refill()
+        self._warming = None
+        self._warm.append(driver)
+        self.refill()
 
     def _on_warm_exit(self, driver: LocalDriver, status: int | None) -> None:
-        if driver not in self._warm:
+        if driver in self._warm:
+            self._warm.remove(driver)
+        elif driver is self._warming:
+            self._warming = None
+        else:
             return
-        self._warm.remove(driver)
         log.warning("a warm driver ended", driver=driver.ref.driver_id, exit_status=status)
         # No job asks after this one, so nobody else waits for the last of it and removes its files.
         self._spawn(driver.gone())
@@ -242,10 +289,12 @@ class EmbeddedHost:
     def _refill_later(self) -> None:
         delay_s = _REFILL_BACKOFF_S[min(self._failures, len(_REFILL_BACKOFF_S) - 1)]
         self._failures += 1
-
-        def retry() -> None:
-            self._retry = None
-            self.refill()
-
         if not self._closed and self._retry is None:
-            self._retry = asyncio.get_running_loop().call_later(delay_s, retry)
+            self._later(delay_s, self.refill)
+
+    def _later(self, delay_s: float, do: Callable[[], None]) -> None:
+        def again() -> None:
+            self._retry = None
+            do()
+
+        self._retry = asyncio.get_running_loop().call_later(delay_s, again)

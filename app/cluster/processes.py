@@ -142,10 +142,6 @@ class LocalDriver:
         return self._ref
 
     @property
-    def is_ready(self) -> bool:
-        return self._ready.done() and not self._exited.done()
-
-    @property
     def has_exited(self) -> bool:
         return self._exited.done()
 

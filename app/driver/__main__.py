@@ -1,3 +1,8 @@
-from app.driver.process import main
+from app.driver.rope import Rope
 
-raise SystemExit(main())
+# Before all else, for the imports take a while.
+rope = Rope()
+
+from app.driver.process import main  # noqa: E402
+
+raise SystemExit(main(rope))

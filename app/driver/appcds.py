@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from app import filelocks
 from app.driver.failures import DriverError
 from app.driver.jvm import start_jvm
+from app.driver.rope import Rope
 from app.driver.session import close_session
 from app.driver.sinks.staging import run_action
 from app.driver.warmup import warm_up
@@ -40,6 +41,9 @@ def main() -> None:
     # Remove files of killed builds: only the holder of the lock builds.
     for left in archive.parent.glob(f"{archive.name}.*.partial"):
         left.unlink(missing_ok=True)
+    for left in Path(tempfile.gettempdir()).glob("slotwise-archive-*-*"):
+        if not Path("/proc", left.name.split("-")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
     # Written under another name, so that no reader sees an incomplete archive.
     partial = archive.with_name(f"{archive.name}.{os.getpid()}.partial")
     # A server that kills this process finds the directory by its number.
@@ -88,4 +92,6 @@ def _write_parquet(session: SparkSession, directory: Path) -> None:
 
 
 if __name__ == "__main__":
+    # A server that is killed leaves no build behind.
+    Rope()
     main()

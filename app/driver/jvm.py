@@ -131,13 +131,13 @@ class Jvm:
                 )
         return None
 
-    def wait_for_gateway(self) -> None:
+    def wait_for_gateway(self, timeout_s: float = _START_TIMEOUT_S) -> None:
         """Wait for the handshake and publish it where PySpark looks for a gateway.
 
         Raises:
             DriverError: the JVM ended or stayed silent.
         """
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while not self.info_file.exists():
             if self.process.poll() is not None:
                 raise DriverError(
@@ -145,7 +145,7 @@ class Jvm:
                     f"its messages are in the log of the driver."
                 )
             if time.monotonic() > deadline:
-                raise DriverError(f"The JVM was not ready within {_START_TIMEOUT_S:.0f} s.")
+                raise DriverError(f"The JVM was not ready within {timeout_s:.0f} s.")
             time.sleep(_POLL_S)
         content = self.info_file.read_bytes()
         port, length = struct.unpack("!ii", content[:8])

@@ -1,7 +1,7 @@
 """The life of a driver process: get ready, wait for a job, run its attempts, end.
 
-It hangs on its standard input: each line is the path of an assignment, and the end of it, while no job runs, ends
-the process. A job that runs does not care who started the process.
+Until it has a job it hangs on its standard input (`app.driver.rope`). A job that runs does not care who started the
+process.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import contextlib
 import json
 import logging
 import os
-import queue
 import shutil
 import signal
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from os import _exit
 from pathlib import Path
@@ -27,6 +25,7 @@ from urllib.parse import urlsplit
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
+from app.driver.rope import Rope
 from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.jobgraph import JobGraph, JobType
@@ -43,6 +42,8 @@ log = logging.getLogger(__name__)
 _USAGE = "usage: python -m app.driver [--warm]"
 _UNUSABLE = 2
 _WARM_MASTER = "local[2]"
+_WARM_START_TIMEOUT_S = 600.0
+"""A warm-up has what time of the processors is left over."""
 _START_TICKS = 19
 """Of the fields of /proc/self/stat behind the name of the program, which may have blanks in it."""
 
@@ -50,9 +51,9 @@ _START_TICKS = 19
 class DriverProcess:
     """One JVM, one job at a time."""
 
-    def __init__(self, lock_file: str, lock_fd: int) -> None:
+    def __init__(self, lock_file: str, lock_fd: int, rope: Rope) -> None:
         self._lock_file = lock_file
-        self._assignments: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._rope = rope
         self._attempt: BaseAttempt | None = None
         self._terminated = False
         self._is_planning = False
@@ -62,12 +63,12 @@ class DriverProcess:
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
         self._socket_dir = _make_socket_dir()
         self.jvm: Jvm = start_jvm(scratch_dir=self._scratch_dir, inherited_fds=(lock_fd,), archive=_archive())
+        rope.let_go = lambda: self.leave(0)
 
     def run(self, *, warm: bool) -> int:
         """Until there is nothing more to do; the exit status."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        threading.Thread(target=self._read_assignments, name="assignments", daemon=True).start()
         if not warm:
             # The job is chosen while the JVM starts.
             _say_ready()
@@ -79,8 +80,10 @@ class DriverProcess:
             # The environment of a program need not have what sources of ours are made with.
             import app.driver.batch.attempt
             import app.driver.sources.rate  # noqa: F401
-        self.jvm.wait_for_gateway()
-        if warm:
+        if not warm:
+            self.jvm.wait_for_gateway()
+        else:
+            self.jvm.wait_for_gateway(_WARM_START_TIMEOUT_S)
             from app.driver.warmup import warm_up
 
             self._session = warm_up(
@@ -118,7 +121,7 @@ class DriverProcess:
     def _next(self) -> BaseAttempt | None:
         """The attempt of the next assignment, when it is there; None if this process is to end."""
         self._attempt = None
-        assignment = None if self._terminated else self._assignments.get()
+        assignment = None if self._terminated else self._rope.next()
         if assignment is None:
             return None
         assigned = read_assignment(assignment)
@@ -161,6 +164,8 @@ class DriverProcess:
 
         self._link_log(Path(spec.work_dir))
         self._is_planning = True
+        # No request waits for the answer if the server is gone.
+        self._rope.hang_on()
         plan_program(spec, self._planning_session, self.leave)
 
     def _planning_session(self, spec: PlanningSpec) -> SparkSession:
@@ -203,16 +208,6 @@ class DriverProcess:
         )
         return self._session
 
-    def _read_assignments(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            for line in sys.stdin:
-                if line.strip():
-                    self._assignments.put(Path(line.strip()))
-        if self._is_planning:
-            # No request waits for the answer any more.
-            self.leave(0)
-        self._assignments.put(None)
-
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         self._terminated = True
         if self._is_planning:
@@ -220,7 +215,7 @@ class DriverProcess:
         if self._attempt is not None:
             self._attempt.terminate()
         else:
-            self._assignments.put(None)
+            self._rope.pull()
 
     def _link_log(self, work_dir: Path) -> None:
         """Link to the log of this process from the attempt's directory."""
@@ -309,7 +304,7 @@ def _set_up_logging() -> None:
     own.propagate = False
 
 
-def main() -> int:
+def main(rope: Rope) -> int:
     """The driver program. Its standard input, output and environment are set up by `app.cluster.processes`."""
     _set_up_logging()
     arguments = sys.argv[1:]
@@ -321,7 +316,7 @@ def main() -> int:
         )
         return _UNUSABLE
     try:
-        driver = DriverProcess(lock_file, take_driver_lock(lock_file))
+        driver = DriverProcess(lock_file, take_driver_lock(lock_file), rope)
     except DriverError as error:
         print(error, file=sys.stderr)
         return _UNUSABLE

@@ -11,6 +11,7 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from app.driver.process import DriverProcess, main  # noqa: E402
+from app.driver.rope import Rope  # noqa: E402
 from app.model.jobgraph import JobGraph  # noqa: E402
 from app.model.protocol import DriverSpec  # noqa: E402
 from tests.acceptance.kills import DRIVER_PID  # noqa: E402
@@ -32,4 +33,4 @@ if __name__ == "__main__":
         return attempt_of(self, spec, graph)
 
     DriverProcess._attempt_of = _attempt_of  # type: ignore[method-assign]
-    sys.exit(main())
+    sys.exit(main(Rope()))

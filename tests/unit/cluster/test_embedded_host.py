@@ -74,7 +74,8 @@ class World:
     def host(self, warm_drivers: int = 1, **options: Any) -> EmbeddedHost:
         java = Java("/checked/java", "21")
         options = {"slots": 4, "memory_mb": 512, "java_options": "-Da='b c'", **options}
-        self.hosts.append(EmbeddedHost(self.run_dir, java=java, warm_drivers=warm_drivers, **options))
+        self.hosts.append(EmbeddedHost(self.run_dir, java=java, **options))
+        self.hosts[-1]._warm_wanted = warm_drivers
         return self.hosts[-1]
 
     def left(self) -> list[str]:
@@ -108,6 +109,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     made = World(tmp_path)
     monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=made.popen, PIPE=subprocess.PIPE))
     monkeypatch.setattr(embedded, "_REFILL_BACKOFF_S", (0.01, 0.02, 600.0))
+    monkeypatch.setattr(embedded, "can_be_undone", lambda: True)
     yield made
     made.close()
 
@@ -143,24 +145,69 @@ async def test_a_warm_driver_is_taken_and_replaced_when_asked(world: World) -> N
 
 
 async def test_as_many_as_wanted_warm_up_one_after_the_other(world: World) -> None:
-    host = world.host(warm_drivers=3)
+    host = world.host(warm_drivers=0)
     host.refill()
+    assert world.started == []
+    host.keep_warm(3)
     assert len(world.started) == 1
     await until(lambda: host.warm_ready == 3)
     assert len(world.started) == 3
 
 
-async def test_one_that_warms_up_is_nearer_than_a_new_one_and_a_ready_one_nearest(world: World) -> None:
+async def test_one_that_still_warms_up_is_not_waited_for(world: World) -> None:
     host = world.host(warm_drivers=2)
+    await warm_one(host)
+    await until(lambda: len(world.started) == 2 and host.warm_ready == 2)
+    world.mode("silent")
+    ready = {(await host.acquire()).ref.pid for _ in range(2)}
+    host.refill()
+    await until(lambda: len(world.started) == 3)
+    host.refill()
+    taken = await host.acquire()
+    assert [process.pid for process in world.started] == [*sorted(ready), world.started[2].pid, taken.ref.pid]
+    assert world.started[2].poll() is None, "it takes nothing from the job"
+
+
+async def test_a_warm_up_that_would_take_the_processor_gives_way_and_comes_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = [90.0]
+    monkeypatch.setattr(embedded, "can_be_undone", lambda: False)
+    monkeypatch.setattr(embedded, "psutil", SimpleNamespace(cpu_percent=lambda: busy[-1]))
+    monkeypatch.setattr(embedded, "_IDLE_S", 0.01)
+    host = world.host()
     world.mode("silent")
     host.refill()
-    await until(lambda: len(world.left()) == 2)
+    assert len(world.started) == 1, "there is no job, so it can begin on a busy host"
+    taken = await host.acquire()
+    await until(lambda: world.started[0].poll() == -signal.SIGKILL and len(world.left()) == 2)
+    looks: list[None] = []
+    monkeypatch.setattr(host, "_warm_one_up_if_idle", counted(looks, host._warm_one_up_if_idle))
+    await until(lambda: len(looks) > 2)
+    assert [process.pid for process in world.started[1:]] == [taken.ref.pid], "the host is busy"
     world.mode("ready")
-    host.refill()
+    busy.append(10.0)
     await until(lambda: host.warm_ready == 1)
-    pids = [(await host.acquire()).ref.pid for _ in range(3)]
-    silent, ready, new = (process.pid for process in world.started)
-    assert pids == [ready, silent, new]
+    assert len(world.started) == 3
+
+
+def counted(calls: list[None], function: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        calls.append(None)
+        function()
+
+    return call
+
+
+async def test_what_is_ready_is_as_others_are_again(world: World) -> None:
+    host = world.host()
+    world.mode("silent")
+    host.refill()
+    assert os.sched_getscheduler(world.started[0].pid) == os.SCHED_IDLE
+    world.started[0].kill()
+    world.mode("ready")
+    await until(lambda: host.warm_ready == 1)
+    assert os.sched_getscheduler(world.started[1].pid) == os.SCHED_OTHER
 
 
 async def test_options_that_only_a_new_jvm_can_take_start_a_new_driver(world: World) -> None:
