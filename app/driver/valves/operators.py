@@ -36,7 +36,7 @@ _EXCHANGES: Final = frozenset({"BroadcastExchange", "ShuffleExchange"})
 
 _PYTHON_NODE: Final = re.compile(r"Python|Pandas|Arrow")
 _RESULT: Final = re.compile(r"\)#\d")
-_NAME: Final = re.compile(r"[\w.<>]+$")
+_NAME: Final = re.compile(r"[\w.<>]+")
 
 
 @dataclass(eq=False, slots=True)
@@ -143,6 +143,7 @@ def python_functions(plan: str) -> tuple[str, ...]:
             while depth and start:
                 start -= 1
                 depth += {")": 1, "(": -1}.get(line[start], 0)
-            if name := _NAME.search(line[:start]):
-                found[name[0]] = None
+            # From its end: a search for what ends here would try each place of the line.
+            if name := _NAME.match(line[:start][::-1]):
+                found[name[0][::-1]] = None
     return tuple(found)
