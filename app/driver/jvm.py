@@ -30,6 +30,9 @@ JAVA_OPTIONS_VARIABLE = "_SLOTWISE_DRIVER_JAVA_OPTIONS"
 # The packages of a job.
 JARS_VARIABLE = "_SLOTWISE_DRIVER_JARS"
 
+GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+"""Where PySpark looks for a gateway."""
+
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.004
 
@@ -94,7 +97,7 @@ def java_command_line(home: Path, archive: str, extra: Iterable[str]) -> list[st
         *archive_options(archive),
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     ]
-    main = ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false", "pyspark-shell"]
+    main = ["org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     return [java_command(), "-cp", jars, *options, *extra, *main]
 
 
@@ -136,8 +139,7 @@ class Jvm:
         port, length = struct.unpack("!ii", content[:8])
         with contextlib.suppress(OSError):
             shutil.rmtree(self.info_file.parent)
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = content[8 : 8 + length].decode()
+        os.environ.update(zip(GATEWAY_VARIABLES, (str(port), content[8 : 8 + length].decode()), strict=True))
 
     def kill(self) -> None:
         """End it at once and wait until it is gone."""
@@ -177,9 +179,11 @@ def _spark_environment() -> dict[str, str]:
 
     Without SPARK_HOME: with it the JVM puts PySpark's zip file first on the path of its Python processes, which then
     compile what they import each time they start, instead of reading it compiled from where PySpark is installed. A
-    driver starts half a dozen of them, one after another, and each takes 0.2 s instead of 1 s.
+    driver starts half a dozen of them, one after another, and each takes 0.2 s instead of 1 s. Without SPARK_CONF_DIR:
+    the settings of a job do not depend on a file of the host.
     """
-    os.environ.pop("SPARK_HOME", None)
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR"):
+        os.environ.pop(name, None)
     root = str(Path(__file__).resolve().parents[2])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
     if root in map(os.path.abspath, sys.path):
@@ -192,5 +196,4 @@ def _spark_environment() -> dict[str, str]:
         SPARK_CONNECT_MODE="0",
     )
     os.environ.setdefault(ADDRESS_VARIABLE, LOOPBACK)
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     return dict(os.environ)
