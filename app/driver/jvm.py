@@ -30,7 +30,10 @@ JAVA_OPTIONS_VARIABLE = "_SLOTWISE_DRIVER_JAVA_OPTIONS"
 # The packages of a job.
 JARS_VARIABLE = "_SLOTWISE_DRIVER_JARS"
 
-_START_TIMEOUT_S = 60.0
+GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+"""Where PySpark looks for a gateway."""
+
+START_TIMEOUT_S = 60.0
 _POLL_S = 0.004
 
 # Chosen by measurement (docs/adr/0010-appcds-and-warm-drivers.md): the serial collector takes the least memory, and C2
@@ -98,7 +101,7 @@ def java_command_line(home: Path, archive: str, extra: Iterable[str]) -> list[st
         *archive_options(archive),
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     ]
-    main = ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false", "pyspark-shell"]
+    main = ["org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     return [java_command(), "-cp", jars, *options, *extra, *main]
 
 
@@ -131,7 +134,7 @@ class Jvm:
                 )
         return None
 
-    def wait_for_gateway(self, timeout_s: float = _START_TIMEOUT_S) -> None:
+    def wait_for_gateway(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait for the handshake and publish it where PySpark looks for a gateway.
 
         Raises:
@@ -151,8 +154,7 @@ class Jvm:
         port, length = struct.unpack("!ii", content[:8])
         with contextlib.suppress(OSError):
             shutil.rmtree(self.info_file.parent)
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = content[8 : 8 + length].decode()
+        os.environ.update(zip(GATEWAY_VARIABLES, (str(port), content[8 : 8 + length].decode()), strict=True))
 
     def kill(self) -> None:
         """End it at once and wait until it is gone."""
@@ -193,9 +195,11 @@ def _spark_environment() -> dict[str, str]:
 
     Without SPARK_HOME: with it the JVM puts PySpark's zip file first on the path of its Python processes, which then
     compile what they import each time they start, instead of reading it compiled from where PySpark is installed. A
-    driver starts half a dozen of them, one after another, and each takes 0.2 s instead of 1 s.
+    driver starts half a dozen of them, one after another, and each takes 0.2 s instead of 1 s. Without SPARK_CONF_DIR:
+    the settings of a job do not depend on a file of the host.
     """
-    os.environ.pop("SPARK_HOME", None)
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR"):
+        os.environ.pop(name, None)
     root = str(Path(__file__).resolve().parents[2])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
     if root in map(os.path.abspath, sys.path):
@@ -208,5 +212,4 @@ def _spark_environment() -> dict[str, str]:
         SPARK_CONNECT_MODE="0",
     )
     os.environ.setdefault(ADDRESS_VARIABLE, LOOPBACK)
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     return dict(os.environ)

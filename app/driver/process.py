@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from app.driver.failures import DriverError, describe
-from app.driver.jvm import Jvm, start_jvm
+from app.driver.jvm import GATEWAY_VARIABLES, START_TIMEOUT_S, Jvm, start_jvm
 from app.driver.locks import take_driver_lock
 from app.driver.rope import Rope
 from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.jobgraph import JobGraph, JobType
+from app.model.ownsettings import APP_NAME
 from app.model.protocol import DriverSpec, PlanningSpec, Registration
 from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
 
@@ -58,6 +59,7 @@ class DriverProcess:
         self._terminated = False
         self._is_planning = False
         self._session: SparkSession | None = None
+        self._started_with: Mapping[str, str] = {}
         self._job_id = ""
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
@@ -80,10 +82,14 @@ class DriverProcess:
             # The environment of a program need not have what sources of ours are made with.
             import app.driver.batch.attempt
             import app.driver.sources.rate  # noqa: F401
-        if not warm:
-            self.jvm.wait_for_gateway()
-        else:
-            self.jvm.wait_for_gateway(_WARM_START_TIMEOUT_S)
+        self.jvm.wait_for_gateway(_WARM_START_TIMEOUT_S if warm else START_TIMEOUT_S)
+        from app.driver.session import connect
+
+        connect()
+        for name in GATEWAY_VARIABLES:
+            # A process that a program starts has a JVM of its own.
+            os.environ.pop(name, None)
+        if warm:
             from app.driver.warmup import warm_up
 
             self._session = warm_up(
@@ -178,7 +184,7 @@ class DriverProcess:
         return self._session_of(
             spec.job_name,
             spec.master,
-            spec.spark_conf,
+            {APP_NAME: str(spec.graph["name"]), **spec.spark_conf},
             spec.job_id,
             executors=spec.executors,
             executor_conf=spec.executor_conf,
@@ -188,15 +194,21 @@ class DriverProcess:
     def _session_of(
         self, name: str, master: str, conf: Mapping[str, str], job_id: str = "", **executors: Any
     ) -> SparkSession:
-        """The session of the warm-up or of the attempt before, if it fits: it saves a SparkContext and its workers."""
-        from app.driver.session import close_session, fits, local_master, open_session
+        """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
+        of one and of its workers."""
+        from app.driver.session import close_session, local_master, open_session, unfit_setting
 
         master = local_master(master, conf)
-        if self._session is not None:
-            if self._job_id in ("", job_id) and fits(self._session, master, conf):
-                self._job_id = job_id
-                return self._session
-            close_session(self._session)
+        before = self._session
+        if before is None or not (
+            self._job_id in ("", job_id)
+            and before.sparkContext.master == master
+            and unfit_setting(conf, self._started_with) is None
+        ):
+            self._started_with = conf
+            if before is not None:
+                close_session(before)
+                before = None
         self._session, self._job_id = None, job_id
         self._session = open_session(
             app_name=name,
@@ -204,6 +216,7 @@ class DriverProcess:
             work_dir=str(self._scratch_dir),
             socket_dir=self._socket_dir,
             conf=conf,
+            before=before,
             **executors,
         )
         return self._session

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.core.context import DEFAULT_CONFIGS
 from pyspark.sql import SparkSession
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
@@ -28,6 +29,7 @@ from app.model.javaoptions import (
 )
 from app.model.kubenames import MASTER_PREFIX
 from app.model.ownsettings import (
+    APP_NAME,
     FIXED_BATCH_SETTINGS,
     FIXED_SETTINGS,
     TASK_FAILURES,
@@ -90,6 +92,9 @@ _LOCAL_CONF = {"spark.authenticate": "true"}
 # Read when a JVM starts: `app.worker.job.job` turns them into options of a JVM of the job's own.
 _JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
 
+# Read whenever the first session of a SparkContext is made, and not by the context.
+_OF_SESSIONS = (APP_NAME, "spark.sql.", "spark.hadoop.")
+
 
 def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
     """
@@ -113,12 +118,21 @@ def local_master(master: str, conf: Mapping[str, str]) -> str:
     return f"{master.removesuffix(']')},{times}]"
 
 
-def fits(session: SparkSession, master: str, conf: Mapping[str, str]) -> bool:
-    """Whether a job with these settings can run in the SparkContext of ``session``: it has to be the same master,
-    and everything else must be a setting that each query's session can have for itself."""
-    if session.sparkContext.master != master:
-        return False
-    return all(session.conf.isModifiable(key) for key in conf if key not in _JVM_CONF)
+def unfit_setting(conf: Mapping[str, str], started_with: Mapping[str, str]) -> str | None:
+    """The first setting of ``conf`` that no session can have in a SparkContext that was ``started_with`` others, or
+    None."""
+    return next(
+        (
+            key
+            for key, value in conf.items()
+            if not _is_of_sessions(key) and key not in _JVM_CONF and started_with.get(key) != value
+        ),
+        None,
+    )
+
+
+def _is_of_sessions(key: str) -> bool:
+    return key.startswith(_OF_SESSIONS) or not key.startswith("spark.")
 
 
 def add_files(session: SparkSession, files: Iterable[str]) -> None:
@@ -130,16 +144,11 @@ def add_files(session: SparkSession, files: Iterable[str]) -> None:
 def own_session(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """A session with its own views in the same SparkContext, and those of the settings that a session can have."""
     own = session.newSession()
-    set_all(own, conf)
-    return own
-
-
-def set_all(session: SparkSession, conf: Mapping[str, str]) -> None:
-    """Set those of the settings that a session can have."""
     for key, value in conf.items():
-        if key in _modifiable or session.conf.isModifiable(key):
+        if key in _modifiable or own.conf.isModifiable(key):
             _modifiable.add(key)
-            session.conf.set(key, value)
+            own.conf.set(key, value)
+    return own
 
 
 def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partitions: int) -> SparkSession:
@@ -193,27 +202,29 @@ def open_session(
     executors: int = 0,
     executor_conf: Mapping[str, str] | None = None,
     archive: str = "",
+    before: SparkSession | None = None,
 ) -> SparkSession:
-    """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
+    """A new SparkSession, with nothing of any that was before, in the JVM that is the gateway of this process.
 
+    ``app_name``: under which a cluster knows the SparkContext; the session has the name that is in ``conf``, if any.
     ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes.
     ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process. ``archive``:
-    the class data that they start from.
+    the class data that they start from. ``before``: a session in whose SparkContext, which these settings fit, it is
+    made instead of in a new one.
 
     Raises:
         DriverError: Spark refuses the settings.
     """
-    settings = SparkConf(loadDefaults=False)
     chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
     places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}
     if master.startswith(MASTER_PREFIX):
         # Pods would get this directory too. Theirs are their own; this process' is that of its temporary files.
         del places["spark.local.dir"]
-    fixed = dict(FIXED_SETTINGS)
+    fixed: dict[str, str] = {}
     if executors:
         # Executors on other hosts read this setting too, and have no directory of this process, nor its TMPDIR.
         places["spark.python.unix.domain.socket.dir"] = "/tmp"  # noqa: S108
-        fixed |= {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
+        fixed = {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
         fixed[EXECUTOR_OPTIONS] = executor_java_options(chosen)
         if jars := os.environ.get(JARS_VARIABLE):
             # The driver has them on its class path, and gives them to its executors.
@@ -222,26 +233,85 @@ def open_session(
             # On hosts that have no such file Java goes on without it.
             asked = chosen.get(DEFAULT_EXECUTOR_OPTIONS, "")
             fixed[DEFAULT_EXECUTOR_OPTIONS] = f"{shlex.join(archive_options(archive))} {asked}".strip()
-    fixed |= _page_conf(chosen)
+    if before is None:
+        fixed |= _page_conf(chosen)
     local = {} if executors else _LOCAL_CONF
-    for key, value in {**places, **DEFAULT_CONF, **local, **chosen, **fixed}.items():
-        settings.set(key, value)
-    settings.setMaster(master).setAppName(app_name)
     try:
-        # getOrCreate of a SparkSession would look for an active session of a context that was stopped.
-        SparkSession._instantiatedSession = None
-        if not executors and CHECKPOINT_FILES not in chosen:
-            SparkContext._ensure_initialized()
-            settings.set(CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm, Path(work_dir)))
-        context = SparkContext(conf=settings)
-        context.setLogLevel("WARN")
-        _expect_the_end(context)
-        if executors:
-            stop_dynamic_allocation(context)
+        connect()
+        if not executors:
+            local = {**local, CHECKPOINT_FILES: checkpoint_files(SparkContext._jvm, Path(work_dir))}
+        # Those of a job may be others than the fixed ones where that was allowed.
+        settings = {
+            APP_NAME: app_name,
+            **places,
+            **DEFAULT_CONF,
+            **local,
+            **FIXED_SETTINGS,
+            **chosen,
+            **fixed,
+        }
+        if before is not None:
+            context = before.sparkContext
+            _set_conf(context, settings)
+            _clear(context, before)
+        else:
+            asked_for = SparkConf().setAll(list(settings.items()))
+            context = SparkContext(conf=asked_for.setMaster(master).setAppName(app_name))
+            _set_conf(context, settings)
+            context.setLogLevel("WARN")
+            _expect_the_end(context)
+            if executors:
+                stop_dynamic_allocation(context)
+        hide_session()
+        SparkContext._active_spark_context = context
+        # Without a default session Spark makes one that shares nothing with any other.
         return SparkSession(context)
     except Exception as error:
         failure = describe(error)
         raise DriverError(f"Spark could not be started: {failure.sentence}", recoverable=True) from error
+
+
+def _set_conf(context: SparkContext, settings: Mapping[str, str]) -> None:
+    """Let the first session of ``context`` find what it would if that had been started with ``settings``."""
+    live = scala_context(context).conf()
+    wanted = {**DEFAULT_CONFIGS, **dict(SparkConf().getAll()), **settings}
+    for key, _ in context._conf.getAll():
+        if _is_of_sessions(key) and key not in wanted:
+            live.remove(key)
+    for key, value in wanted.items():
+        if _is_of_sessions(key):
+            live.set(key, value)
+    context.appName = wanted[APP_NAME]
+
+
+def _clear(context: SparkContext, session: SparkSession) -> None:
+    """Take from ``context`` what went with ``session``, and what the calling thread has set there."""
+    scala, jvm = scala_context(context), context._jvm
+    assert jvm is not None
+    hadoop = context._jsc.hadoopConfiguration()
+    hadoop.clear()
+    hadoop.addResource(jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(scala.conf()))
+    # It would note each execution once more.
+    scala.listenerBus().removeListener(session._jsparkSession.sharedState().statusStore().listener().get())
+    scala.setLocalProperties(jvm.java.util.Properties())
+    scala.setCheckpointDir(None)
+    for cached in context._jsc.getPersistentRDDs().values():
+        cached.unpersist()
+
+
+def connect() -> None:
+    """Let PySpark use the JVM of this process."""
+    SparkContext._ensure_initialized()
+    SparkContext._jvm = SparkContext._gateway.jvm  # type: ignore[union-attr]
+
+
+def hide_session() -> None:
+    """Let PySpark know of no session, as behind stop(); its SparkContext goes on."""
+    if SparkContext._active_spark_context is not None:
+        sessions = SparkSession._get_j_spark_session_class(SparkContext._active_spark_context._jvm)
+        sessions.clearDefaultSession()
+        sessions.clearActiveSession()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _page_conf(conf: Mapping[str, str]) -> dict[str, str]:

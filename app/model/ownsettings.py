@@ -37,6 +37,8 @@ FIXED_BATCH_SETTINGS: Final = {
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """In a graph document it follows from the stateful vertices; in a program it is the state partitions of its queries."""
 
+APP_NAME: Final = "spark.app.name"
+
 CHECKPOINT_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
 
 TASK_FAILURES: Final = "spark.task.maxFailures"
@@ -44,7 +46,7 @@ _TIMES = re.compile(r"[1-9][0-9]{0,8}")
 
 _OWN: Final = {
     "spark.master": "Slotwise decides where the driver runs",
-    "spark.app.name": "it is the name of the job",
+    APP_NAME: "it is the name of the job",
     CHECKPOINT_LOCATION: "Slotwise keeps a checkpoint per query",
     SHUFFLE_PARTITIONS: "give maxParallelism at the stateful vertices",
     "spark.sql.adaptive.enabled": "it would choose the number of tasks itself",

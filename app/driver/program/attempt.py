@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -207,11 +206,6 @@ class ProgramAttempt(InMainThread, Attempt):
         return places.pop() if len(places) == 1 else str(self._checkpoint_dir)
 
     # -- the threads of the program (`takeover.Host`)
-
-    def open_session(self, conf: Mapping[str, str]) -> SparkSession:
-        session = self._session_with(conf)
-        self._until_taken_up(session)
-        return session
 
     def start(
         self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle

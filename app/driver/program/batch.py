@@ -141,8 +141,8 @@ class BatchProgramAttempt(InMainThread):
             if self._slots is not None and is_stopped(self._session):
                 failure = replace(failure, recoverable=True)
             return self._fail(failure)
-        if self._slots is not None and (running := self._session.streams._jsqm.active()):
-            name = running[0].name() or "one"
+        if self._takeover is not None and (running := self._takeover.queries.running()):
+            name = running[0].name or "one"
             return self._fail(
                 Failure.final(
                     f"The program ended while its streaming query {name} was running: wait for it "
@@ -164,14 +164,9 @@ class BatchProgramAttempt(InMainThread):
         if self.spec.executors:
             # An executor that is given up hands over what later stages need of it.
             chosen.setdefault("spark.storage.decommission.enabled", "true")
-        session = self._session_with(chosen)
-        # What further sessions of the program begin with; and it is read whenever an RDD is made.
-        live = scala_context(session.sparkContext).conf()
-        for key, value in chosen.items():
-            if session.conf.isModifiable(key):
-                live.set(key, value)
-        live.setIfMissing(_PARALLELISM, str(most))
-        self._until_taken_up(session)
+        session = super().open_session(chosen)
+        # It is read whenever an RDD is made.
+        scala_context(session.sparkContext).conf().setIfMissing(_PARALLELISM, str(most))
         return session
 
     def start(

@@ -33,7 +33,6 @@ from app.driver.base_attempt import BaseAttempt, Ending, Terminate
 from app.driver.failures import DriverError, Failure, describe
 from app.driver.program.places import Places, failure_of
 from app.driver.program.takeover import Host, Takeover
-from app.driver.session import set_all
 from app.driver.vertices import Functions
 from app.model.jobgraph import ProgramSpec
 
@@ -154,7 +153,7 @@ def _import_all() -> None:
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """The program has its session."""
+    """The program has its first session."""
 
     session: SparkSession
 
@@ -250,15 +249,13 @@ class InMainThread(BaseAttempt, Host):
     def program_ended(self, failure: Failure | None) -> None:
         self._inbox.put(ProgramEnded(failure))
 
-    def _session_with(self, conf: Mapping[str, str]) -> SparkSession:
+    def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         session = self._open_session(replace(self.spec, spark_conf=dict(conf)))
-        set_all(session, conf)
-        return session
-
-    def _until_taken_up(self, session: SparkSession) -> None:
-        self._inbox.put(SessionOpened(session))
+        if not self._taken_up.is_set():
+            self._inbox.put(SessionOpened(session))
         while not self._taken_up.wait(_POLL_S):
             self._hang_if_over()
+        return session
 
     def _hang_if_over(self) -> None:
         """The process is about to end: the program gets no further."""

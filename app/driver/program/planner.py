@@ -43,16 +43,25 @@ _REFUSED_TRIGGERS = {
 
 
 def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
-    """Where the program wants the checkpoint of a query; None if it does not say."""
-    own: str | None = facts.options.get("checkpointlocation")
-    if own:
-        return own
-    parent = session.conf.get(CHECKPOINT_LOCATION, None)
-    if not parent or not facts.query_name:
-        # Without the name of a query Spark would make another directory each time.
-        return None
-    jvm: Any = session._jvm
-    return str(jvm.org.apache.hadoop.fs.Path(parent, facts.query_name).toString())
+    """Where the program wants the checkpoint of a query; None if it does not say.
+
+    Raises:
+        DriverError: it would be another place in each attempt.
+    """
+    place: str | None = facts.options.get("checkpointlocation")
+    if not place:
+        parent = session.conf.get(CHECKPOINT_LOCATION, None)
+        if not parent or not facts.query_name:
+            # Without the name of a query Spark would make another directory each time.
+            return None
+        jvm: Any = session._jvm
+        place = str(jvm.org.apache.hadoop.fs.Path(parent, facts.query_name).toString())
+    if session.sparkContext.applicationId in place:
+        raise DriverError(
+            f"the checkpoint {place} has Spark's application id in its name, which is another one in each attempt, so "
+            "what the query has counted would be lost; use spark.sparkContext.appName, or leave checkpointLocation out."
+        )
+    return place
 
 
 def state_partitions_of(session: SparkSession, checkpoint: Path | None) -> int:

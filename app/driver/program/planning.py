@@ -22,7 +22,7 @@ from app.driver.program.origin import Origin
 from app.driver.program.places import Places
 from app.driver.program.planner import Planner
 from app.driver.program.takeover import Takeover
-from app.driver.session import add_files, set_all
+from app.driver.session import add_files
 from app.durablefiles import write_whole
 from app.model.ids import vertex_id
 from app.model.jobgraph import ProgramSpec
@@ -137,7 +137,6 @@ def plan_program(
 
     def opened(conf: Mapping[str, str]) -> SparkSession:
         session = open_session(replace(spec, spark_conf=dict(conf)))
-        set_all(session, conf)
         add_files(session, (str(artifacts_dir / name) for name in artifacts))
         return session
 

@@ -1,5 +1,5 @@
-"""Interception of a program's PySpark calls: its session is that of the driver, with the settings of program and job
-merged, and the job starts its queries.
+"""Interception of a program's PySpark calls: its sessions are in the SparkContext of the driver, with the settings of
+program and job merged, and the job starts its queries.
 
 The program is not changed; PySpark's classes are, once, in this process. Whatever does not begin, wait for or end
 something stays PySpark's own, also in the handles that a program gets.
@@ -23,9 +23,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from app.driver.failures import DriverError, Failure
 from app.driver.program.handle import Handle, Queries
 from app.driver.program.places import Places, failure_of
+from app.driver.session import hide_session, unfit_setting
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
 from app.model.ownsettings import (
+    APP_NAME,
     CHECKPOINT_LOCATION,
     FIXED_SETTINGS,
     SHUFFLE_PARTITIONS,
@@ -35,7 +37,6 @@ from app.model.ownsettings import (
 from app.model.sparkui import ui_fault
 
 _context_init: Any = SparkContext.__init__
-_stop: Any = SparkSession.stop
 _stop_context: Any = SparkContext.stop
 _fork = os.fork
 _exit = os._exit
@@ -43,9 +44,9 @@ _exit = os._exit
 _POLL_S = 0.05
 _SQL = tuple(name for name in FIXED_SETTINGS if name.startswith("spark.sql."))
 
-_IGNORED = frozenset({"spark.app.name"})
-"""The job has its own."""
-_ALLOWED = frozenset({SHUFFLE_PARTITIONS, CHECKPOINT_LOCATION})
+_UNNAMED = "pyspark-shell"
+"""What PySpark calls a program that gives itself no name."""
+_ALLOWED = frozenset({APP_NAME, SHUFFLE_PARTITIONS, CHECKPOINT_LOCATION})
 """A program decides them, and a graph document does not."""
 _BEFORE_JVM = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
 _INSTEAD = {
@@ -67,7 +68,7 @@ def settings_of(
     found: dict[str, str] = {}
     for name, value in options.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if value is None or name in _IGNORED or usual.get(name) == text:
+        if value is None or usual.get(name) == text:
             continue
         if (why := _refused_setting(name, text, conf, batch=batch)) is not None:
             raise DriverError(f"the program sets {name} to {text}, which is not possible: {why}.")
@@ -78,9 +79,8 @@ def settings_of(
 
 def _session_conf(own: Mapping[str, str], conf: Mapping[str, str], *, batch: bool = False) -> dict[str, str]:
     """All settings of the session: ``own`` are the program's, ``conf`` those of its job."""
-    if batch:
-        return {**own, **conf}
-    return {SHUFFLE_PARTITIONS: str(DEFAULT_STATE_PARTITIONS), **own, **conf}
+    partitions = {} if batch else {SHUFFLE_PARTITIONS: str(DEFAULT_STATE_PARTITIONS)}
+    return {APP_NAME: _UNNAMED, **partitions, **own, **conf}
 
 
 def _changed_fixed_setting(current: Mapping[str, str | None]) -> str | None:
@@ -115,7 +115,7 @@ class Host(Protocol):
         it."""
 
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
-        """The session of the program. ``conf``: all settings that the job and the program make."""
+        """A new session for the program. ``conf``: all settings that the job and the program make."""
 
     def start(
         self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
@@ -144,6 +144,8 @@ class Takeover:
         self._conf = dict(conf)
         self._batch = batch
         self._session: SparkSession | None = None
+        # The settings of the first session, which PySpark gives its JVM: further ones begin with them.
+        self._first: Mapping[str, str] | None = None
         self._lock = threading.RLock()
         self._telling = threading.Lock()
         self._opening = False
@@ -153,7 +155,6 @@ class Takeover:
         """From here on PySpark is the job's, in this process."""
         ours = self
         builder: Any = SparkSession.Builder
-        session: Any = SparkSession
         context: Any = SparkContext
         writer: Any = DataStreamWriter
         manager: Any = StreamingQueryManager
@@ -179,8 +180,8 @@ class Takeover:
 
         builder.getOrCreate = lambda self: ours.session(self._options)
         builder.create = lambda self: ours.session(self._options).newSession()
-        # A session of the driver's own, from its warm-up, is stopped before another is opened.
-        session.stop = lambda self: _stop(self) if ours._opening else ours.stop_session()
+        # A session of the driver's own, from its warm-up, is stopped before another is opened. That of a program ends
+        # by the rest of Spark's own stop().
         context.stop = lambda self: _stop_context(self) if ours._opening else ours.stop_session()
         context.__new__ = new_context
         context.__init__ = init_context
@@ -193,6 +194,9 @@ class Takeover:
         manager.resetTerminated = lambda self: ours.queries.reset_terminated(self)
         system.fork = ours.fork
         system._exit = ours.exit
+        # The program is to find nothing of a warm-up.
+        hide_session()
+        context._active_spark_context = context._jvm = None
 
     def go_over(self, host: Host) -> None:
         """From here on calls go to ``host``, and the previous one gets no more calls."""
@@ -202,25 +206,43 @@ class Takeover:
     # -- sessions
 
     def session(self, options: Mapping[str, Any]) -> SparkSession:
-        """The session, opened if this is the first time."""
+        """The session, opened if there is none, or if it was stopped."""
         with self._lock:
             try:
-                own = settings_of(options, dict(SparkConf().getAll()), self._conf, batch=self._batch)
+                usual = {
+                    name: value for name, value in SparkConf().getAll() if name not in (self._first or ())
+                }
+                own = settings_of(options, usual, self._conf, batch=self._batch)
             except DriverError as error:
                 self.refuse(str(error).rstrip("."))
             found = self._session
             if found is None:
-                self._opening = True
-                try:
-                    found = self._session = self.host.open_session(
-                        _session_conf(own, self._conf, batch=self._batch)
-                    )
-                finally:
-                    self._opening = False
+                found = self._session = self._opened(own)
             elif own:
                 module: Any = SparkSession._get_j_spark_session_module(found._jvm)
                 module.applyModifiableSettings(found._jsparkSession, own)
             return found
+
+    def _opened(self, own: Mapping[str, str]) -> SparkSession:
+        """A session with the settings ``own`` of the program."""
+        first = self._first
+        if first is not None and (name := unfit_setting(own, first)) is not None:
+            self.refuse(
+                f"the program sets {name} to {own[name]} for a session after spark.stop(), which is not possible: "
+                "the SparkContext of its first session goes on; set it for that one"
+            )
+        conf = _session_conf({**(first or {}), **own}, self._conf, batch=self._batch)
+        self._opening = True
+        try:
+            found = self.host.open_session(conf)
+        finally:
+            self._opening = False
+        if first is None:
+            self._first = own
+            for name in own:
+                if name.startswith("spark."):
+                    found._jvm.java.lang.System.setProperty(name, own[name])  # type: ignore[union-attr]
+        return found
 
     def context(self, asked: Mapping[str, Any]) -> SparkContext:
         """The context of the session, for one that is made by hand with what is ``asked``."""
@@ -235,7 +257,8 @@ class Takeover:
         return context
 
     def stop_session(self) -> None:
-        """The session stays for the job, which ends with the program; a program that stops it has ended its queries."""
+        """The SparkContext stays for the job, which ends with the program; a program that stops its session has ended
+        its queries, and gets a new one when it asks for one."""
         if running := self.queries.running():
             name = running[0].name
             called = f"its query {name}" if name else "a query of its own"
@@ -243,6 +266,9 @@ class Takeover:
                 f"the program stops its session while {called} runs: wait for it (query.awaitTermination()) "
                 "or stop it (query.stop()) before"
             )
+        with self._lock:
+            self._session = None
+            hide_session()
 
     # -- queries
 

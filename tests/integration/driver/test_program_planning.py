@@ -233,6 +233,17 @@ BAD = {
         HEAD + COUNTS + "spark.stop()",
         r"job.py, line 8: the program stops its session while its query counts runs: .*",
     ),
+    "stops, and begins with what a session cannot have": (
+        HEAD
+        + "spark.stop()\nbuilder = SparkSession.builder.config('spark.task.cpus', 2)\nbuilder.getOrCreate()",
+        r"job.py, line 7: the program sets spark.task.cpus to 2 for a session after spark.stop\(\), which is not .*",
+    ),
+    "a checkpoint for each attempt": (
+        HEAD
+        + "name = '/tmp/none/' + spark.sparkContext.applicationId\n"
+        + "rows.writeStream.format('noop').option('checkpointLocation', name).start()",
+        r"job.py, line 6: the checkpoint /tmp/none/local-\d+ has Spark's application id in its name, which is .*",
+    ),
     "does not wait": (
         HEAD + COUNTS,
         r"job.py, line 8: the program has ended without waiting for its query of counts, .*",

@@ -1,12 +1,16 @@
-"""Settings of Spark's page that a program makes in its code."""
+"""Settings that a program makes in its code."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.driver.failures import DriverError
-from app.driver.program.takeover import settings_of
-from app.driver.session import local_master
+from app.driver.program.planner import checkpoint_of
+from app.driver.program.takeover import _session_conf, settings_of
+from app.driver.session import local_master, unfit_setting
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -37,3 +41,40 @@ def test_on_one_host_spark_reads_it_in_the_master_alone() -> None:
     assert local_master("spark://host:7077", conf) == "spark://host:7077"
     # Of a job that an earlier version took.
     assert local_master("local[8]", {"spark.task.maxFailures": "x"}) == "local[8]"
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_program_has_its_own_name_and_that_of_plain_python_if_it_gives_none(batch: bool) -> None:
+    own = settings_of({"spark.app.name": "mine"}, {"spark.app.name": "pyspark-shell"}, {}, batch=batch)
+    assert _session_conf(own, {}, batch=batch)["spark.app.name"] == "mine"
+    assert _session_conf({}, {}, batch=batch)["spark.app.name"] == "pyspark-shell"
+
+
+def test_what_only_a_new_context_could_have_does_not_fit_one_that_was_started_without() -> None:
+    of_sessions = {"spark.app.name": "a", "spark.sql.warehouse.dir": "/w", "spark.hadoop.x": "1", "mine": "1"}
+    kryo = {"spark.serializer": "org.apache.spark.serializer.KryoSerializer"}
+    assert unfit_setting({**of_sessions, "spark.driver.memory": "2g"}, {}) is None
+    assert unfit_setting({**of_sessions, **kryo}, {}) == "spark.serializer"
+    assert unfit_setting({**of_sessions, **kryo}, kryo) is None
+    assert unfit_setting({"spark.serializer": "other"}, kryo) == "spark.serializer"
+
+
+def test_a_checkpoint_that_would_be_another_in_each_attempt_is_refused() -> None:
+    path = lambda parent, name: SimpleNamespace(toString=lambda: f"{parent}/{name}")  # noqa: E731
+    hadoop = SimpleNamespace(fs=SimpleNamespace(Path=path))
+    session: Any = SimpleNamespace(
+        conf={"spark.sql.streaming.checkpointLocation": "/c/local-17"},
+        sparkContext=SimpleNamespace(applicationId="local-17"),
+        _jvm=SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop))),
+    )
+    for option, name in (("/c/local-17/counts", None), ("", "counts")):
+        facts: Any = SimpleNamespace(options={"checkpointlocation": option}, query_name=name)
+        with pytest.raises(
+            DriverError, match=r"checkpoint /c/local-17/counts has .* use spark.sparkContext.appName"
+        ):
+            checkpoint_of(session, facts)
+    assert (
+        checkpoint_of(session, SimpleNamespace(options={"checkpointlocation": "/c/x"}, query_name="n"))
+        == "/c/x"
+    )  # type: ignore[arg-type]
+    assert checkpoint_of(session, SimpleNamespace(options={}, query_name=None)) is None  # type: ignore[arg-type]
