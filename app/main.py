@@ -293,6 +293,7 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
         runs_on=place_of(settings),
         private=settings.private_paths,
         page_address=os.environ.get(ADDRESS_VARIABLE) or LOOPBACK,
+        shared_home=membership.run_dir,
     )
 
 

@@ -83,7 +83,10 @@ class EmbeddedHost:
         self._trimming = asyncio.get_running_loop().create_task(self._trim_logs())
 
     async def acquire(
-        self, java_options: tuple[str, ...] = (), runtime: Runtime | None = None
+        self,
+        java_options: tuple[str, ...] = (),
+        runtime: Runtime | None = None,
+        home: Path | None = None,
     ) -> DriverHandle:
         kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
         if kind.environment is not None:
@@ -98,7 +101,7 @@ class EmbeddedHost:
                     if driver.is_ready is ready and not driver.has_exited and self._all[driver] == kind:
                         self._warm.remove(driver)
                         return driver
-        return self._start(warm=False, java_options=java_options, kind=kind)
+        return self._start(warm=False, java_options=java_options, kind=kind, home=home)
 
     async def look(self, runtime: Runtime) -> Looked:
         kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
@@ -181,7 +184,9 @@ class EmbeddedHost:
     def warm_ready(self) -> int:
         return sum(1 for driver in self._warm if driver.is_ready)
 
-    def _start(self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = ()) -> LocalDriver:
+    def _start(
+        self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = (), home: Path | None = None
+    ) -> LocalDriver:
         driver_id = f"driver-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         options = [f"-Xmx{self._memory_mb}m", *self._java_options, *java_options]
         home = None if kind.environment is None else kind.environment.spark_home
@@ -193,6 +198,7 @@ class EmbeddedHost:
             warm=warm,
             user=self._user,
             python=kind.python,
+            home=home,
             standstill_s=self._standstill_s,
             environment={
                 DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",

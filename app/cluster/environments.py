@@ -7,6 +7,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import json
+import locale
 import os
 import signal
 import subprocess
@@ -14,13 +15,14 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from app.cluster.driveruser import DriverUser
 from app.cluster.ports import DriverLaunchError
 from app.model.environment import MODULES, SPARK_LINES, python_fault, spark_fault
 from app.settings import ENV_PREFIX
 
+UTF8_LOCALE: Final = "C.UTF-8"
 _PROBE_S = 60
 _KEPT_BYTES = 64 << 10
 # It has to be read by any Python, however old.
@@ -71,8 +73,12 @@ def own_environment() -> Environment:
 
 def inherited_environment() -> dict[str, str]:
     """All but the settings of the server: the code of jobs runs in these processes, and the password of the database
-    is none of its business."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    is none of its business. With a locale of UTF-8: Java writes the letters of paths by it."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    # What Python has found, too, which names of a locale that is not installed do not say.
+    if locale.nl_langinfo(locale.CODESET).upper() != "UTF-8":
+        own["LC_ALL" if own.get("LC_ALL") else "LC_CTYPE"] = UTF8_LOCALE
+    return own
 
 
 class EnvironmentRefused(DriverLaunchError):

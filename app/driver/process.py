@@ -50,7 +50,7 @@ _START_TICKS = 19
 class DriverProcess:
     """One JVM, one job at a time."""
 
-    def __init__(self, lock_file: str, lock_fd: int) -> None:
+    def __init__(self, lock_file: str, lock_fd: int, *, warm: bool) -> None:
         self._lock_file = lock_file
         self._assignments: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._attempt: BaseAttempt | None = None
@@ -58,17 +58,22 @@ class DriverProcess:
         self._is_planning = False
         self._session: SparkSession | None = None
         self._job_id = ""
+        self._home = ""
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
         self._socket_dir = _make_socket_dir()
-        self.jvm: Jvm = start_jvm(scratch_dir=self._scratch_dir, inherited_fds=(lock_fd,), archive=_archive())
+        self._warm = warm
+        self._link = self._scratch_dir / "home" if warm else None
+        self.jvm: Jvm = start_jvm(
+            scratch_dir=self._scratch_dir, inherited_fds=(lock_fd,), archive=_archive(), link=self._link
+        )
 
-    def run(self, *, warm: bool) -> int:
+    def run(self) -> int:
         """Until there is nothing more to do; the exit status."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=self._read_assignments, name="assignments", daemon=True).start()
-        if not warm:
+        if not self._warm:
             # The job is chosen while the JVM starts.
             _say_ready()
         # What imports PySpark, which takes as long as the JVM does: side by side. So nothing above imports any of it.
@@ -80,7 +85,7 @@ class DriverProcess:
             import app.driver.batch.attempt
             import app.driver.sources.rate  # noqa: F401
         self.jvm.wait_for_gateway()
-        if warm:
+        if self._warm:
             from app.driver.warmup import warm_up
 
             self._session = warm_up(
@@ -122,10 +127,21 @@ class DriverProcess:
         if assignment is None:
             return None
         assigned = read_assignment(assignment)
+        self._go_home((assigned if isinstance(assigned, PlanningSpec) else assigned[0]).home_dir)
         if isinstance(assigned, PlanningSpec):
             self._plan(assigned)
         self._attempt = self._attempt_of(*assigned)
         return None if self._terminated else self._attempt
+
+    def _go_home(self, home: str) -> None:
+        """Go to the working directory of the job, with the JVM: once, for its program may have gone on from there."""
+        if home and not self._home:
+            os.chdir(home)
+            self._home = os.getcwd()
+            if self._link is not None:
+                from app.driver.home import take_jvm
+
+                take_jvm(self._link, self._home)
 
     def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
@@ -183,10 +199,15 @@ class DriverProcess:
         self, name: str, master: str, conf: Mapping[str, str], job_id: str = "", **executors: Any
     ) -> SparkSession:
         """The session of the warm-up or of the attempt before, if it fits: it saves a SparkContext and its workers."""
+        from app.driver.home import take_warehouse, take_workers
         from app.driver.session import close_session, fits, open_session
 
+        python = None if self._link is None or not self._home else self._link.with_name("python")
         if self._session is not None:
             if self._job_id in ("", job_id) and fits(self._session, master, conf):
+                if not self._job_id and python is not None:
+                    take_warehouse(self._session, self._home)
+                    take_workers(self._session, python, self._home)
                 self._job_id = job_id
                 return self._session
             close_session(self._session)
@@ -197,8 +218,11 @@ class DriverProcess:
             work_dir=str(self._scratch_dir),
             socket_dir=self._socket_dir,
             conf=conf,
+            home=self._home,
             **executors,
         )
+        if python is not None and not executors.get("executors"):
+            take_workers(self._session, python, self._home)
         return self._session
 
     def _read_assignments(self) -> None:
@@ -319,12 +343,12 @@ def main() -> int:
         )
         return _UNUSABLE
     try:
-        driver = DriverProcess(lock_file, take_driver_lock(lock_file))
+        driver = DriverProcess(lock_file, take_driver_lock(lock_file), warm=bool(arguments))
     except DriverError as error:
         print(error, file=sys.stderr)
         return _UNUSABLE
     try:
-        status = driver.run(warm=bool(arguments))
+        status = driver.run()
     except Exception as error:
         log.error("%s", describe(error).stack)
         status = 1

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
+from app.driver.home import WAREHOUSE, warehouse_in
 from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
 from app.driver.localfiles import CHECKPOINT_FILES, HADOOP_CLASS, checkpoint_files
 from app.driver.scala import scala_context
@@ -183,10 +184,12 @@ def open_session(
     executors: int = 0,
     executor_conf: Mapping[str, str] | None = None,
     archive: str = "",
+    home: str = "",
 ) -> SparkSession:
     """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
 
-    ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes.
+    ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes. ``home``: the working directory of
+    the job, if there is one yet.
     ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process. ``archive``:
     the class data that they start from.
 
@@ -196,6 +199,8 @@ def open_session(
     settings = SparkConf(loadDefaults=False)
     chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
     places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}
+    if home:
+        places[WAREHOUSE] = warehouse_in(home)
     if master.startswith(MASTER_PREFIX):
         # Pods would get this directory too. Theirs are their own; this process' is that of its temporary files.
         del places["spark.local.dir"]

@@ -49,7 +49,7 @@ class DriverSpec:
     ``repartition``: the state is to get the partitions that the graph says, before the queries are started.
     ``final_exceptions`` and ``recoverable_exceptions`` are names of classes (options of the job); ``local_failover``: a
     query that fails is held until the orders say what becomes of it, while the others go on.
-    ``private``: directories in which no source and no sink may lie.
+    ``private``: directories in which no source and no sink may lie. ``home_dir``: the working directory.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md).
@@ -83,6 +83,7 @@ class DriverSpec:
     recoverable_exceptions: tuple[str, ...] = ()
     local_failover: bool = False
     private: tuple[str, ...] = ()
+    home_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class PlanningSpec:
     checkpoint_dir: str = ""
     spark_conf: dict[str, str] = field(default_factory=dict)
     private: tuple[str, ...] = ()
+    home_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,10 @@ class ControlPlane:
     def job(self, job_id: str) -> JobView:
         return self._keeper.find(job_id)
 
+    async def working_directory(self, job_id: str) -> str:
+        """Where the relative paths of a job lie."""
+        return str(await asyncio.to_thread(self._places.home_dir, job_id))
+
     def census(self) -> Census:
         """What this control plane owns and has counted. It reads nothing from the database."""
         keeper, pool = self._keeper, self._keeper.broker.pool

@@ -65,9 +65,9 @@ def _overview(ended_jobs: Rendered, job: JobView | UnreadableJob, now_ms: int) -
 
 
 @router.get("/{jobid}")
-async def get_job(job: Job, now_ms: JobNow) -> schema.JobDetails:
+async def get_job(job: Job, now_ms: JobNow, plane: Plane) -> schema.JobDetails:
     """A job with its vertices and its plan"""
-    return render.job_details(job, now_ms)
+    return render.job_details(job, now_ms, await plane.working_directory(job.state.job_id))
 
 
 @router.delete("/{jobid}", responses=refusals({409: "The job has not ended: it is RUNNING."}))

@@ -96,7 +96,9 @@ class FakeHost:
         self.hold_acquire: asyncio.Event | None = None
         self.prepare: Callable[[FakeDriver], None] = lambda driver: None
 
-    async def acquire(self, java_options: tuple[str, ...] = (), runtime: object = None) -> DriverHandle:
+    async def acquire(
+        self, java_options: tuple[str, ...] = (), runtime: object = None, home: Path | None = None
+    ) -> DriverHandle:
         if self.hold_acquire is not None:
             await self.hold_acquire.wait()
         if self.fail_acquire is not None:
