@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import IO, Any, Final
 
 from app.cluster.driveruser import DriverUser
@@ -73,12 +74,22 @@ def own_environment() -> Environment:
 
 def inherited_environment() -> dict[str, str]:
     """All but the settings of the server: the code of jobs runs in these processes, and the password of the database
-    is none of its business. With a locale of UTF-8: Java writes the letters of paths by it."""
+    is none of its business. Its locale is `UTF8_LOCALE` if Java would write paths in another encoding than UTF-8."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
-    # What Python has found, too, which names of a locale that is not installed do not say.
-    if locale.nl_langinfo(locale.CODESET).upper() != "UTF-8":
-        own["LC_ALL" if own.get("LC_ALL") else "LC_CTYPE"] = UTF8_LOCALE
-    return own
+    return own if _writes_utf8() else {**own, "LC_ALL": UTF8_LOCALE}
+
+
+@lru_cache
+def _writes_utf8() -> bool:
+    """Whether programs that are told the locale of this process take it: one that is not installed is none for Java."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+        return locale.nl_langinfo(locale.CODESET).upper() == "UTF-8"
+    except locale.Error:
+        return False
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
 
 
 class EnvironmentRefused(DriverLaunchError):
