@@ -38,7 +38,7 @@ DRIVER_ENV_PREFIX = "_SLOTWISE_DRIVER_"
 # The package is found by its own path from then on: neither it nor what lies beside it is in the way of what the
 # environment and its programs import. Nor is the working directory.
 _BOOT = (
-    "import runpy, sys; sys.path[0] = sys.argv.pop(1); import app; del sys.path[0]; "
+    "import runpy, sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]; import app; del sys.path[0]; "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
 
