@@ -189,8 +189,8 @@ class EmbeddedHost:
     ) -> LocalDriver:
         driver_id = f"driver-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         options = [f"-Xmx{self._memory_mb}m", *self._java_options, *java_options]
-        home = None if kind.environment is None else kind.environment.spark_home
-        builder = self._archive if home is None else self._archives.get(home)
+        spark_home = None if kind.environment is None else kind.environment.spark_home
+        builder = self._archive if spark_home is None else self._archives.get(spark_home)
         archive = builder.path_if_ready() if builder else None
         driver = start_driver(
             driver_id=driver_id,

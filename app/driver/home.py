@@ -61,8 +61,8 @@ def take_warehouse(session: SparkSession, home: str) -> None:
     place = warehouse_in(home)
     quoted = place.replace("\\", "\\\\").replace("'", "\\'")
     session.sql(f"ALTER DATABASE default SET LOCATION '{quoted}'")
-    context = scala_context(session.sparkContext)
-    context.conf().set(WAREHOUSE, place)
+    context, inner = scala_context(session.sparkContext), session._jsparkSession
+    for settings in (context.conf(), inner.sharedState().conf()):
+        settings.set(WAREHOUSE, place)
     context.hadoopConfiguration().set("hive.metastore.warehouse.dir", place)
-    inner: Any = session._jsparkSession
     inner.sessionState().conf().setConfString(WAREHOUSE, place)
