@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
@@ -111,6 +110,7 @@ class ControlPlane:
         store.tell_commit.append(tracing.committed)
         self._store = store
         self._host, self._places = host, places
+        self.home_dir = places.home_dir
         self.clock = clock
         self._new_id = new_id
         self._offer, self._slot_holding_ms = offer, slot_holding_ms
@@ -194,10 +194,6 @@ class ControlPlane:
 
     def job(self, job_id: str) -> JobView:
         return self._keeper.find(job_id)
-
-    async def working_directory(self, job_id: str) -> str:
-        """Where the relative paths of a job lie."""
-        return str(await asyncio.to_thread(self._places.home_dir, job_id))
 
     def census(self) -> Census:
         """What this control plane owns and has counted. It reads nothing from the database."""

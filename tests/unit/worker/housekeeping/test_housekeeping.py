@@ -306,32 +306,6 @@ async def test_of_jobs_that_have_ended_the_newest_are_kept_up_to_the_number_allo
     assert forgotten == [samples.job_id(3), samples.job_id(4)]
 
 
-async def test_a_job_with_files_of_its_own_is_not_forgotten_by_age_or_number(
-    sqlite_url: str, tmp_path: Path
-) -> None:
-    forgotten: list[str] = []
-
-    async def forget(job_id: str) -> None:
-        forgotten.append(job_id)
-
-    places = JobPlaces(tmp_path / "jobs", tmp_path / "address", 1)
-    ids = [samples.job_id(n) for n in range(1, 5)]
-    for job_id in ids:
-        (places.own_home(job_id) / "spark-warehouse").mkdir(parents=True)
-    for old in (ids[1], ids[3]):
-        (places.own_home(old) / "checkpoint").mkdir()
-        (places.own_home(old) / "checkpoint" / "metadata").touch()
-    async with keeper_on(sqlite_url, {}) as (store, clock, _):
-        ends_ms = (1, 2, 10**15, 10**15 + 1)
-        views = [replace(view(job_id, 0), ended_ms=ms) for job_id, ms in zip(ids, ends_ms, strict=True)]
-        keeper = housekeeper(
-            store, lambda: views, clock, places=places, forget=forget,
-            ended_jobs_max_age_days=1, ended_jobs_max_count=1,
-        )  # fmt: skip
-        await keeper.tidy()
-    assert forgotten == [ids[2], ids[0]]
-
-
 async def restarted(rig: Rig, times: int) -> str:
     """A job with so many dead attempts and a live one."""
     job = await rig.run(

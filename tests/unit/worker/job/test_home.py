@@ -53,7 +53,7 @@ async def test_each_attempt_of_a_job_is_told_the_same(sqlite_url: str, tmp_path:
             for path in rig.places.job_dir(job).glob("attempt-*/spec-*")
         ]
         assert rig.host.homes == [home, home] and set(told) == {str(home)}
-        assert await rig.plane.working_directory(job) == str(home)
+        assert rig.plane.home_dir(job) == home
 
         home.rmdir()
         rig.driver.die(-9)
