@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_FREE_BYTES = 1 << 30
 _STATE_MESSAGES = "pyspark/sql/streaming/proto/StateMessage_pb2.py"
+_CODESET = "import locale; locale.setlocale(locale.LC_ALL, ''); print(locale.nl_langinfo(locale.CODESET))"
 DRIVER_BYTES = 600 << 20
 """What one driver takes apart from its heap: measured, Python and JVM together, with a small heap."""
 
@@ -76,6 +78,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         _class_data_archive,
         _data_dir,
         _jobs_dir,
+        _locale,
         _disk,
         _memory,
         _port,
@@ -199,6 +202,33 @@ def _directory(name: str, place: Path, setting: str) -> Check:
         found = f"everyone on this host can look into {place}, where passwords of jobs are"
         return Check(name, False, found, f"Run: chmod o-rwx {place}")
     return Check(name, True, str(place) if place == existing else f"{place} (will be made)")
+
+
+def _locale(settings: Settings) -> Check:
+    """Whether server, drivers and their JVMs write one path in the same way."""
+    from app.cluster.environments import UTF8_LOCALE, inherited_environment
+
+    encoding = sys.getfilesystemencoding()
+    if encoding != "utf-8":
+        advice = f"Start the server with LC_ALL={UTF8_LOCALE}, as drivers do."
+        return Check("locale", False, f"this process writes paths in {encoding}, not in UTF-8", advice)
+    for place in (settings.data_dir, settings.place_of_jobs):
+        try:
+            str(place).encode()
+        except UnicodeEncodeError:
+            found = f"the name of {str(place)!a} is not UTF-8"
+            return Check("locale", False, found, "Give the directory another name: Java cannot open it.")
+    environment = inherited_environment()
+    told = subprocess.run(
+        [sys.executable, "-c", _CODESET], env=environment, capture_output=True, text=True, check=False
+    )
+    if told.stdout.strip().upper() != "UTF-8":
+        found = f"there is no locale {UTF8_LOCALE} on this host, which drivers are to have"
+        return Check(
+            "locale", False, found, "Install it, or start the server with a UTF-8 locale that is there."
+        )
+    mine, theirs = os.environ.get("LC_ALL"), environment.get("LC_ALL")
+    return Check("locale", True, "UTF-8" if mine == theirs else f"not UTF-8 here; drivers get {UTF8_LOCALE}")
 
 
 def _disk(settings: Settings) -> Check:

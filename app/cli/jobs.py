@@ -141,7 +141,13 @@ def heading(details: dict[str, Any]) -> list[str]:
         if details.get(key) and not ended
     ]
     failure = last_failure_line(details)
-    return [*lines, *([", ".join(running)] if running else []), *([failure] if failure else [])]
+    home = details.get("workingDirectory")
+    return [
+        *lines,
+        *([", ".join(running)] if running else []),
+        *([f"working directory {home}"] if home else []),
+        *([failure] if failure else []),
+    ]
 
 
 def deployed_parallelism(vertex: dict[str, Any]) -> int | None:

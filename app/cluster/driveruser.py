@@ -181,7 +181,8 @@ class DriverUser:
         self.give_directory(scratch_dir)
 
     def open_job(self, assignment: Path) -> None:
-        """What a driver has in the directory of its job: that of its attempt, the checkpoint, results, artifacts.
+        """What a driver has in the directory of its job: that of its attempt, its working directory, the checkpoint,
+        results, artifacts.
 
         Raises:
             OSError: it cannot be done.
@@ -190,7 +191,8 @@ class DriverUser:
         self.let_through(job_dir.parent)
         self.let_through(job_dir)
         self.give(assignment)
-        for directory in (attempt_dir, job_dir / "checkpoint", job_dir / "results"):
+        home = [each for each in (job_dir / "home",) if each.exists()]
+        for directory in (attempt_dir, *home, job_dir / "checkpoint", job_dir / "results"):
             self.give_directory(directory)
         # Each version of a job has its own.
         for artifacts in job_dir.glob("artifacts*"):

@@ -89,7 +89,10 @@ class EmbeddedHost:
         self._trimming = asyncio.get_running_loop().create_task(self._trim_logs())
 
     async def acquire(
-        self, java_options: tuple[str, ...] = (), runtime: Runtime | None = None
+        self,
+        java_options: tuple[str, ...] = (),
+        runtime: Runtime | None = None,
+        home: Path | None = None,
     ) -> DriverHandle:
         kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
         if kind.environment is not None:
@@ -102,7 +105,7 @@ class EmbeddedHost:
                 if not driver.has_exited and self._all[driver] == kind:
                     self._warm.remove(driver)
                     return driver
-        new = self._start(warm=False, java_options=java_options, kind=kind)
+        new = self._start(warm=False, java_options=java_options, kind=kind, home=home)
         if self._warming is not None and not self._steps_back:
             # Its own start comes first.
             self._spawn(self._warming.kill())
@@ -222,11 +225,13 @@ class EmbeddedHost:
     def warm_ready(self) -> int:
         return sum(1 for driver in self._warm if not driver.has_exited)
 
-    def _start(self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = ()) -> LocalDriver:
+    def _start(
+        self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = (), home: Path | None = None
+    ) -> LocalDriver:
         driver_id = f"driver-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         options = [f"-Xmx{self._memory_mb}m", *self._java_options, *java_options]
-        home = None if kind.environment is None else kind.environment.spark_home
-        builder = self._archive if home is None else self._archives.get(home)
+        spark_home = None if kind.environment is None else kind.environment.spark_home
+        builder = self._archive if spark_home is None else self._archives.get(spark_home)
         archive = builder.path_if_ready() if builder else None
         driver = start_driver(
             driver_id=driver_id,
@@ -234,6 +239,7 @@ class EmbeddedHost:
             warm=warm,
             user=self._user,
             python=kind.python,
+            home=home,
             standstill_s=self._standstill_s,
             environment={
                 DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",

@@ -7,6 +7,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import json
+import locale
 import os
 import signal
 import subprocess
@@ -14,13 +15,15 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from functools import lru_cache
+from typing import IO, Any, Final
 
 from app.cluster.driveruser import DriverUser
 from app.cluster.ports import DriverLaunchError
 from app.model.environment import MODULES, SPARK_LINES, python_fault, spark_fault
 from app.settings import ENV_PREFIX
 
+UTF8_LOCALE: Final = "C.UTF-8"
 _PROBE_S = 60
 _KEPT_BYTES = 64 << 10
 # It has to be read by any Python, however old.
@@ -71,8 +74,22 @@ def own_environment() -> Environment:
 
 def inherited_environment() -> dict[str, str]:
     """All but the settings of the server: the code of jobs runs in these processes, and the password of the database
-    is none of its business."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    is none of its business. Its locale is `UTF8_LOCALE` if Java would write paths in another encoding than UTF-8."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    return own if _writes_utf8() else {**own, "LC_ALL": UTF8_LOCALE}
+
+
+@lru_cache
+def _writes_utf8() -> bool:
+    """Whether programs that are told the locale of this process take it: one that is not installed is none for Java."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+        return locale.nl_langinfo(locale.CODESET).upper() == "UTF-8"
+    except locale.Error:
+        return False
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
 
 
 class EnvironmentRefused(DriverLaunchError):

@@ -36,9 +36,9 @@ log = structlog.get_logger()
 DRIVER_ENV_PREFIX = "_SLOTWISE_DRIVER_"
 
 # The package is found by its own path from then on: neither it nor what lies beside it is in the way of what the
-# environment and its programs import.
+# environment and its programs import. Nor is the working directory.
 _BOOT = (
-    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); import app; del sys.path[0]; "
+    "import runpy, sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]; import app; del sys.path[0]; "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
 
@@ -258,9 +258,7 @@ class LocalDriver:
 def driver_command(module: str, python: str | None = None) -> list[str]:
     """What runs a module of the driver: by the Python of the server, or by that of an environment (``python``), which
     has PySpark and nothing of ours."""
-    if python is None:
-        return [sys.executable, "-m", module]
-    return [python, "-c", _BOOT, str(Path(app.__file__).resolve().parents[1]), module]
+    return [python or sys.executable, "-c", _BOOT, str(Path(app.__file__).resolve().parents[1]), module]
 
 
 def start_driver(
@@ -271,13 +269,14 @@ def start_driver(
     environment: Mapping[str, str],
     user: DriverUser | None = None,
     python: str | None = None,
+    home: Path | None = None,
     standstill_s: float,
 ) -> LocalDriver:
     """Start a driver process in a session of its own, so that it outlives this one; as ``user`` if there is one.
 
     It inherits nothing but its standard streams, and the environment without the settings of the server. Its standard
     input is the rope that it hangs on until it has a job (end of file there ends it), its output says READY, its errors
-    go to ``<run_dir>/<driver_id>.log``. ``python``: see `driver_command`.
+    go to ``<run_dir>/<driver_id>.log``. ``python``: see `driver_command`. ``home``: its working directory.
     ``standstill_s``: after how many seconds `LocalDriver.stands_still` returns.
 
     Raises:
@@ -298,7 +297,7 @@ def start_driver(
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                cwd=run_dir,
+                cwd=home or run_dir,
                 env={
                     **inherited_environment(),
                     **(user.environment() if user is not None else {}),

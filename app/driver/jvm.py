@@ -33,6 +33,9 @@ JARS_VARIABLE = "_SLOTWISE_DRIVER_JARS"
 GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 """Where PySpark looks for a gateway."""
 
+# No file can be made there, not even by root.
+_NOWHERE = "/proc"
+
 START_TIMEOUT_S = 60.0
 _POLL_S = 0.004
 
@@ -164,16 +167,26 @@ class Jvm:
 
 
 def start_jvm(
-    *, scratch_dir: Path, inherited_fds: tuple[int, ...], archive: str = "", extra: tuple[str, ...] = ()
+    *,
+    scratch_dir: Path,
+    inherited_fds: tuple[int, ...],
+    archive: str = "",
+    extra: tuple[str, ...] = (),
+    link: Path | None = None,
 ) -> Jvm:
     """Start the JVM and return at once; it inherits ``inherited_fds`` (the lock of the driver).
 
-    Its temporary files lie in ``scratch_dir``: it is ended too abruptly to remove them itself.
+    Its temporary files lie in ``scratch_dir``: it is ended too abruptly to remove them itself. ``link``: a path to be
+    made, through which it sees its working directory, which is not known yet (see `app.driver.home`); None: it is that
+    of this process.
     """
     home = spark_home()
     scratch_dir.mkdir(parents=True, exist_ok=True)
     info_file = Path(tempfile.mkdtemp(prefix="gateway-", dir=scratch_dir)) / "connection"
     extra = (f"-Djava.io.tmpdir={scratch_dir}", *extra)
+    if link is not None:
+        link.symlink_to(scratch_dir)
+        extra = (*extra, f"-Duser.dir={link}")
     environment = _spark_environment()
     asked = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
     # The directory goes as soon as the JVM is ready.
@@ -186,6 +199,7 @@ def start_jvm(
         stderr=sys.stderr.fileno(),
         env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info_file)},
         pass_fds=inherited_fds,
+        cwd=None if link is None else _NOWHERE,
     )
     return Jvm(process, info_file, heap.removeprefix(_HEAP))
 

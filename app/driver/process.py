@@ -52,7 +52,7 @@ _START_TICKS = 19
 class DriverProcess:
     """One JVM, one job at a time."""
 
-    def __init__(self, lock_file: str, lock_fd: int, rope: Rope) -> None:
+    def __init__(self, lock_file: str, lock_fd: int, rope: Rope, *, warm: bool) -> None:
         self._lock_file = lock_file
         self._rope = rope
         self._attempt: BaseAttempt | None = None
@@ -61,17 +61,22 @@ class DriverProcess:
         self._session: SparkSession | None = None
         self._started_with: Mapping[str, str] = {}
         self._job_id = ""
+        self._home = ""
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
         self._socket_dir = _make_socket_dir()
-        self.jvm: Jvm = start_jvm(scratch_dir=self._scratch_dir, inherited_fds=(lock_fd,), archive=_archive())
+        self._warm = warm
+        self._link = self._scratch_dir / "home" if warm else None
+        self.jvm: Jvm = start_jvm(
+            scratch_dir=self._scratch_dir, inherited_fds=(lock_fd,), archive=_archive(), link=self._link
+        )
         rope.let_go = lambda: self.leave(0)
 
-    def run(self, *, warm: bool) -> int:
+    def run(self) -> int:
         """Until there is nothing more to do; the exit status."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if not warm:
+        if not self._warm:
             # The job is chosen while the JVM starts.
             _say_ready()
         # What imports PySpark, which takes as long as the JVM does: side by side. So nothing above imports any of it.
@@ -82,14 +87,14 @@ class DriverProcess:
             # The environment of a program need not have what sources of ours are made with.
             import app.driver.batch.attempt
             import app.driver.sources.rate  # noqa: F401
-        self.jvm.wait_for_gateway(_WARM_START_TIMEOUT_S if warm else START_TIMEOUT_S)
+        self.jvm.wait_for_gateway(_WARM_START_TIMEOUT_S if self._warm else START_TIMEOUT_S)
         from app.driver.session import connect
 
         connect()
         for name in GATEWAY_VARIABLES:
             # A process that a program starts has a JVM of its own.
             os.environ.pop(name, None)
-        if warm:
+        if self._warm:
             from app.driver.warmup import warm_up
 
             self._session = warm_up(
@@ -131,10 +136,21 @@ class DriverProcess:
         if assignment is None:
             return None
         assigned = read_assignment(assignment)
+        self._go_home((assigned if isinstance(assigned, PlanningSpec) else assigned[0]).home_dir)
         if isinstance(assigned, PlanningSpec):
             self._plan(assigned)
         self._attempt = self._attempt_of(*assigned)
         return None if self._terminated else self._attempt
+
+    def _go_home(self, home: str) -> None:
+        """Go to the working directory of the job, with the JVM: once, for its program may have gone on from there."""
+        if home and not self._home:
+            os.chdir(home)
+            self._home = os.getcwd()
+            if self._link is not None:
+                from app.driver.home import take_jvm
+
+                take_jvm(self._link, self._home)
 
     def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
@@ -196,8 +212,10 @@ class DriverProcess:
     ) -> SparkSession:
         """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
         of one and of its workers."""
+        from app.driver.home import take_workers
         from app.driver.session import close_session, local_master, open_session, unfit_setting
 
+        python = None if self._link is None or not self._home else self._link.with_name("python")
         master = local_master(master, conf)
         before = self._session
         if before is None or not (
@@ -217,8 +235,11 @@ class DriverProcess:
             socket_dir=self._socket_dir,
             conf=conf,
             before=before,
+            home=self._home,
             **executors,
         )
+        if python is not None and not executors.get("executors"):
+            take_workers(self._session, python, self._home)
         return self._session
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
@@ -329,12 +350,12 @@ def main(rope: Rope) -> int:
         )
         return _UNUSABLE
     try:
-        driver = DriverProcess(lock_file, take_driver_lock(lock_file), rope)
+        driver = DriverProcess(lock_file, take_driver_lock(lock_file), rope, warm=bool(arguments))
     except DriverError as error:
         print(error, file=sys.stderr)
         return _UNUSABLE
     try:
-        status = driver.run(warm=bool(arguments))
+        status = driver.run()
     except Exception as error:
         log.error("%s", describe(error).stack)
         status = 1

@@ -110,6 +110,7 @@ class ControlPlane:
         store.tell_commit.append(tracing.committed)
         self._store = store
         self._host, self._places = host, places
+        self.home_dir = places.home_dir
         self.clock = clock
         self._new_id = new_id
         self._offer, self._slot_holding_ms = offer, slot_holding_ms

@@ -176,8 +176,8 @@ def after(owner: type, name: str, point: str) -> None:
 
 def start_drivers_with_points() -> None:
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        assert command[1:3] == ["-m", "app.driver"], command
-        return subprocess.Popen([command[0], str(DRIVER_LAUNCHER), *command[3:]], **options)
+        assert command[4] == "app.driver", command
+        return subprocess.Popen([command[0], str(DRIVER_LAUNCHER), *command[5:]], **options)
 
     processes.subprocess = SimpleNamespace(Popen=start, PIPE=subprocess.PIPE)  # type: ignore[assignment]
 

@@ -318,7 +318,9 @@ class ProtocolHost:
     def release(self) -> None:
         self._running.set()
 
-    async def acquire(self, java_options: tuple[str, ...] = (), runtime: object = None) -> ProtocolDriver:
+    async def acquire(
+        self, java_options: tuple[str, ...] = (), runtime: object = None, home: Path | None = None
+    ) -> ProtocolDriver:
         if self.refuse is not None:
             raise DriverLaunchError(self.refuse)
         pid = next(self._pids)

@@ -9,14 +9,14 @@ from tests.contract.test_programs import PLANNED, answers, post
 from tests.contract.world import World
 
 
-async def test_a_checkpoint_belongs_to_one_job_that_lives(world: World) -> None:
-    def planned(place: str) -> Planned:
-        vertices = tuple(
-            replace(vertex, checkpoint=place) if vertex.name == "store" else vertex
-            for vertex in PLANNED.vertices
-        )
-        return replace(PLANNED, vertices=vertices)
+def planned(place: str) -> Planned:
+    vertices = tuple(
+        replace(vertex, checkpoint=place) if vertex.name == "store" else vertex for vertex in PLANNED.vertices
+    )
+    return replace(PLANNED, vertices=vertices)
 
+
+async def test_a_checkpoint_belongs_to_one_job_that_lives(world: World) -> None:
     world.host.plan = answers(planned("/data/counts"))
     job_id = (await post(world)).json()["jobid"]
     await world.completed(job_id, 1)
@@ -50,3 +50,15 @@ async def test_a_checkpoint_belongs_to_one_job_that_lives(world: World) -> None:
     await world.status(job_id, "CANCELED")
     world.host.plan = answers(planned("/data/counts"))
     assert (await post(world, {"name": "another"})).status_code == 202
+
+
+async def test_a_relative_path_is_another_checkpoint_for_each_job(world: World) -> None:
+    world.host.plan = answers(planned("counts"))
+    job_id = (await post(world)).json()["jobid"]
+    await world.completed(job_id, 1)
+    home = (await world.get(f"/jobs/{job_id}"))["workingDirectory"]
+    assert home.endswith(f"/jobs/{job_id}/home")
+    assert (await post(world, {"name": "another"}, "?dryRun=true")).status_code == 200
+    world.host.plan = answers(planned(f"{home}/counts"))
+    refused = await post(world, {"name": "another"}, "?dryRun=true")
+    assert refused.status_code == 409 and f"{home}/counts" in refused.json()["errors"][0]

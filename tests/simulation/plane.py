@@ -288,7 +288,9 @@ class SimHost:
         self._world = incarnation.world
         self._warm: list[SimProcess] = []
 
-    async def acquire(self, java_options: tuple[str, ...] = (), runtime: object = None) -> DriverHandle:
+    async def acquire(
+        self, java_options: tuple[str, ...] = (), runtime: object = None, home: Path | None = None
+    ) -> DriverHandle:
         world = self._world
         await asyncio.sleep(world.rng.uniform(0.001, 0.05))
         if world.chance(world.knobs.launch_fails):

@@ -260,7 +260,7 @@ def test_time_in_garbage_collection_is_by_the_clock_of_the_driver() -> None:
 
 
 def running_since(view: JobView) -> int:
-    return job_details(view, at_ms(100)).timestamps[JobStatus.RUNNING]
+    return job_details(view, at_ms(100), "/jobs/1/home").timestamps[JobStatus.RUNNING]
 
 
 def test_a_window_of_metrics_begins_anew_when_the_job_is_rescaled_and_when_counters_do() -> None:

@@ -127,7 +127,7 @@ def _last_failure(state: JobState) -> schema.LastFailure | None:
     return None if failure is None else made_of(schema.LastFailure, failure)
 
 
-def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
+def job_details(view: JobView, now_ms: int, working_directory: str) -> schema.JobDetails:
     state = view.state
     executions = vertex_executions(view)
     status_counts = dict(_NO_TASKS)
@@ -148,6 +148,7 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
         driver_pid=view.driver_pid,
         spark_ui=view.spark_ui,
         submitted_by=view.submitted_by,
+        working_directory=working_directory,
         under_way=is_under_way(view, now_ms),
         queries=[made_of(schema.StreamingQuery, batch) for batch in view.last_batches.values()],
     )

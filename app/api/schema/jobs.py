@@ -185,6 +185,9 @@ class JobDetails(Camel):
     driver_pid: int | None
     spark_ui: str | None = Field(description="The web page of Spark in the driver, if the job asked for one.")
     submitted_by: str | None
+    working_directory: str = Field(
+        description="The directory, on the host of the server, in which its program runs and its relative paths lie."
+    )
     under_way: bool = Field(
         description="Whether the present attempt has processed something. STREAMING: a batch was committed with the "
         "parallelism in force, or the sources have no data. BATCH: a task is done."

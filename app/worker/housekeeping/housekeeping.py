@@ -19,7 +19,7 @@ from app.store.errors import StoreError
 from app.store.store import Store
 from app.worker.clock import Clock
 from app.worker.housekeeping.age_clock import AgeClock
-from app.worker.job.files import tidy_attempts
+from app.worker.job.files import has_files, tidy_attempts
 from app.worker.job.places import JobPlaces
 from app.worker.refusals import ControlPlaneError, UnknownJob
 from app.worker.views import JobView
@@ -59,9 +59,10 @@ class Housekeeper:
     ``events_max_count``, none older than ``events_max_age_days``.
 
     Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
-    that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
-    attempts of which nothing lives, the newest few are kept, without their secrets. What regions of a job that has
-    ended left for each other is removed, and by ``drop_strays`` what submissions left that were cut off.
+    that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``, but for
+    those that have files in their working directories. Of attempts of which nothing lives, the newest few are kept,
+    without their secrets. What regions of a job that has ended left for each other is removed, and by ``drop_strays``
+    what submissions left that were cut off.
     """
 
     def __init__(
@@ -142,6 +143,9 @@ class Housekeeper:
         failed = 0
         for place, (ended_ms, job_id) in enumerate(ended):
             if place < self._settings.ended_jobs_max_count and ended_ms >= older_than_ms:
+                continue
+            if await asyncio.to_thread(has_files, self._places.own_home(job_id)):
+                # They are the user's: a checkpoint, output, tables.
                 continue
             try:
                 await self._forget(job_id)

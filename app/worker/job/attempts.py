@@ -244,12 +244,14 @@ class Attempts:
         is_used = self._handle is not None
         if not is_used:
             await self._job.cleared()
-            handle = await drivers.once_there_are_descriptors(
-                lambda: self._host.acquire(self._job.java_options, self._job.runtime)
-            )
+            handle = await drivers.once_there_are_descriptors(self._acquire)
             self._handle, self._adopted = handle, False
             handle.on_exit(lambda status: self._on_exit(handle, status))
         return is_used
+
+    async def _acquire(self) -> DriverHandle:
+        home = await asyncio.to_thread(self._job.make_home)
+        return await self._host.acquire(self._job.java_options, self._job.runtime, home)
 
     def _take(self, record: Attempt, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted

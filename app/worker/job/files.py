@@ -20,6 +20,7 @@ from app.model.ids import is_id
 _ASIDE = ".forgotten-"
 _ATTEMPT = "attempt-"
 CHECKPOINT = "checkpoint"
+HOME = "home"
 
 
 def artifacts_name(version: int) -> str:
@@ -83,6 +84,22 @@ def jobs_in(jobs_dir: Path) -> list[str]:
 def has_run(job_dir: Path) -> bool:
     """Whether an attempt of the job ever began. What an attempt leaves may be gone, but for its checkpoint."""
     return (job_dir / CHECKPOINT).exists() or next(job_dir.glob(f"{_ATTEMPT}*"), None) is not None
+
+
+def make_home(directory: Path) -> None:
+    """Make the working directory of a job before its first attempt.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not directory.exists():
+        directory.mkdir(mode=0o700, parents=True)
+        sync_to_disk(directory.parent)
+
+
+def has_files(directory: Path) -> bool:
+    """Whether there is anything but directories in ``directory``."""
+    return any(files for _, _, files in os.walk(directory))
 
 
 def untouched_s(job_dir: Path) -> float:

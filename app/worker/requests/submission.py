@@ -25,7 +25,7 @@ from app.model.ownsettings import refused_on_cluster
 from app.model.requirements import Requirements
 from app.model.sparkui import refused_ui
 from app.scheduler.adaptive.events import StartScheduling
-from app.scheduler.adaptive.state import Finished
+from app.scheduler.adaptive.state import Finished, JobState
 from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state, status_of
 from app.store.errors import JobExists, OutcomeUnknown, StoreError
@@ -164,10 +164,10 @@ class Submission:
         Raises:
             StateConflict: the program has chosen a checkpoint that another job writes.
         """
-        chosen = checkpoints_of(graph)
+        chosen = checkpoints_of(graph, None)
         for job in self._keeper.jobs.values() if chosen else ():
             state = job.state
-            used = chosen.keys() & checkpoints_of(state.graph).keys()
+            used = chosen.keys() & self._checkpoints_of(state).keys()
             if used and not isinstance(state.phase, Finished):
                 place = min(used)
                 raise StateConflict(
@@ -182,7 +182,7 @@ class Submission:
         """
         for job in self._keeper.jobs.values():
             state = job.state
-            written = (str(self._places.checkpoint_dir(state.job_id)), *checkpoints_of(state.graph))
+            written = (str(self._places.checkpoint_dir(state.job_id)), *self._checkpoints_of(state))
             if not isinstance(state.phase, Finished) and any(
                 is_within(one, [Path(other)])
                 for path in written
@@ -192,6 +192,9 @@ class Submission:
                     f"from: the checkpoint {origin} is that of job {state.graph.name} ({state.job_id}), which is "
                     f"{status_of(state)}. End that job first, or replace it by a new version."
                 )
+
+    def _checkpoints_of(self, state: JobState) -> dict[str, str]:
+        return checkpoints_of(state.graph, self._places.home_dir(state.job_id))
 
     async def checked(
         self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
@@ -244,16 +247,18 @@ async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, byte
         raise InvalidRequest(*error.errors) from None
 
 
-def checkpoints_of(graph: JobGraph) -> dict[str, str]:
-    """The checkpoints that a program has chosen, and the vertices of their sinks. Of a relative one, and behind links,
-    only drivers know which directory it is."""
-    return {
-        place: vertex.name
-        for vertex in graph.vertices
-        if isinstance(vertex.operation, PlannedSpec)
-        and vertex.operation.checkpoint
-        and (place := plain_location(vertex.operation.checkpoint)) is not None
-    }
+def checkpoints_of(graph: JobGraph, home: Path | None) -> dict[str, str]:
+    """The checkpoints that a program has chosen, and the vertices of their sinks. ``home``: its working directory; None
+    if it has none yet, so that no other job has what is in it. Behind links, only drivers know which directory it is."""
+    found: dict[str, str] = {}
+    for vertex in graph.vertices:
+        if isinstance(vertex.operation, PlannedSpec) and (own := vertex.operation.checkpoint):
+            place = plain_location(own)
+            if place is None and home is not None:
+                place = plain_location(f"{home}/{own.removeprefix('file:')}")
+            if place is not None:
+                found[place] = vertex.name
+    return found
 
 
 def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:

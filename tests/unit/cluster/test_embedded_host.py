@@ -67,7 +67,7 @@ class World:
     def popen(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         if self._mode == "refused":
             raise OSError("no more processes")
-        assert command[1:3] == ["-m", "app.driver"]
+        assert command[4] == "app.driver"
         self.started.append(subprocess.Popen([sys.executable, "-c", STAND_IN, self._mode], **options))
         return self.started[-1]
 

@@ -90,13 +90,16 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.drivers: list[FakeDriver] = []
+        self.homes: list[Path | None] = []
         self.refuse: str | None = None
         self.fail_acquire: OSError | None = None
         self.failed_acquires = 0
         self.hold_acquire: asyncio.Event | None = None
         self.prepare: Callable[[FakeDriver], None] = lambda driver: None
 
-    async def acquire(self, java_options: tuple[str, ...] = (), runtime: object = None) -> DriverHandle:
+    async def acquire(
+        self, java_options: tuple[str, ...] = (), runtime: object = None, home: Path | None = None
+    ) -> DriverHandle:
         if self.hold_acquire is not None:
             await self.hold_acquire.wait()
         if self.fail_acquire is not None:
@@ -107,6 +110,7 @@ class FakeHost:
         driver = FakeDriver(len(self.drivers) + 1)
         self.prepare(driver)
         self.drivers.append(driver)
+        self.homes.append(home)
         return driver
 
     async def look(self, runtime: Runtime) -> Looked:
@@ -190,13 +194,21 @@ class Rig:
         ahead_ms: int = 0,
         runs_on: str = "",
         offer: Offer | None = None,
+        shared_home: Path | None = None,
     ) -> None:
         self.store = store
         self.host = host or FakeHost()
         self.clock = FakeClock()
         self.clock.ahead_ms = ahead_ms
         (tmp_path / "address").write_text("http://127.0.0.1:1\n")
-        places = JobPlaces(tmp_path / "jobs", tmp_path / "address", slots, results_root, runs_on=runs_on)
+        places = JobPlaces(
+            tmp_path / "jobs",
+            tmp_path / "address",
+            slots,
+            results_root,
+            runs_on=runs_on,
+            shared_home=shared_home,
+        )
         self.use(places, offer)
         self._commit = store.commit
 

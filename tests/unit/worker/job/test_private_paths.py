@@ -111,7 +111,11 @@ def test_a_neighbour_of_the_data_directory_is_not(data_dir: Path, tmp_path: Path
 def test_a_server_keeps_jobs_out_of_its_data_directory(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path / "data", jobs_dir=tmp_path / "jobs")
     membership = SimpleNamespace(
-        data_dir=tmp_path / "data", is_shared=False, task_manager="host", home="home"
+        data_dir=tmp_path / "data",
+        run_dir=tmp_path / "data" / "run",
+        is_shared=False,
+        task_manager="host",
+        home="home",
     )
     made = _places(settings, membership, "http://127.0.0.1:1", None)  # type: ignore[arg-type]
     assert set(made.private) == {tmp_path / "data", tmp_path / "jobs"}

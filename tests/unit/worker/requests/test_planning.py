@@ -52,9 +52,11 @@ class Host(FakeHost):
 
         driver.assign = assign  # type: ignore[method-assign]
 
-    async def acquire(self, java_options: tuple[str, ...] = (), runtime: object = None) -> Any:
+    async def acquire(
+        self, java_options: tuple[str, ...] = (), runtime: object = None, home: Path | None = None
+    ) -> Any:
         self.java_options.append(java_options)
-        return await super().acquire(java_options, runtime)
+        return await super().acquire(java_options, runtime, home)
 
 
 class Rig:

@@ -1,0 +1,54 @@
+"""The working directory of a job: where its program, its JVM and the Python workers of its tasks are.
+
+A driver that is started for a job is started there. One that was warm before has to go there, and a JVM cannot: what it
+finds by `user.dir`, by Hadoop or by Derby follows, and a file that Java opens by a relative name does not. So that JVM
+is in a directory in which no file can be made: to open one fails, and writes nothing where nobody looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+WAREHOUSE: Final = "spark.sql.warehouse.dir"
+_DERBY: Final = "derby.system.home"
+
+
+def warehouse_in(home: str) -> str:
+    """The directory of Spark's own tables. Spark would have the same by itself, if ``home`` has no blanks."""
+    return f"file:{os.path.join(home, 'spark-warehouse')}"
+
+
+def take_jvm(link: Path, home: str) -> None:
+    """Take the JVM of a warm driver to ``home``. ``link``: its `user.dir`."""
+    link.unlink()
+    link.symlink_to(home)
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    system = jvm.java.lang.System
+    system.setProperty("user.dir", home)
+    if system.getProperty(_DERBY) is None:
+        system.setProperty(_DERBY, home)
+    hadoop = jvm.org.apache.hadoop
+    hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration()).setWorkingDirectory(hadoop.fs.Path(home))
+
+
+def take_workers(session: SparkSession, python: Path, home: str) -> None:
+    """Have the Python workers of a ``session`` without executors start in ``home``, by a script ``python``."""
+    python.write_text(
+        f'#!/bin/sh\ncd {shlex.quote(home)} && exec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8"
+    )
+    python.chmod(0o700)
+    if os.access(python, os.X_OK):
+        session.sparkContext.pythonExec = str(python)
+    else:
+        log.warning("Python workers do not start in %s: %s cannot be executed", home, python)

@@ -1,0 +1,78 @@
+"""The working directory of a job: which one it is, for jobs of today and for those that ran before each had its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.model.graphdoc_program import graph_of, parse_program
+from app.model.jobgraph import Role
+from app.model.planned import Planned, PlannedVertex
+from app.worker.job.files import has_files, make_home
+from app.worker.job.places import JobPlaces
+from app.worker.requests.submission import checkpoints_of
+from tests.unit.worker.fakes import rig_on
+
+JOB = "1" * 32
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> JobPlaces:
+    return JobPlaces(tmp_path / "jobs", tmp_path / "address", 2, shared_home=tmp_path / "run")
+
+
+def test_a_job_that_has_not_run_yet_gets_one_of_its_own(places: JobPlaces) -> None:
+    (places.artifacts_dir(JOB)).mkdir(parents=True)
+    own = places.job_dir(JOB) / "home"
+    assert places.home_dir(JOB) == own
+    make_home(own)
+    places.attempt_dir(JOB, 1).mkdir()
+    assert places.home_dir(JOB) == own
+    make_home(own)
+    assert own.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("left", ["checkpoint", "attempt-12"])
+def test_a_job_that_ran_in_the_directory_of_all_goes_on_there(places: JobPlaces, left: str) -> None:
+    (places.job_dir(JOB) / left).mkdir(parents=True)
+    assert places.home_dir(JOB) == places.shared_home
+    assert places.home_dir("2" * 32) == places.job_dir("2" * 32) / "home"
+
+
+async def test_each_attempt_of_a_job_is_told_the_same(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path, shared_home=tmp_path / "run") as rig:
+        job = await rig.run()
+        home = rig.places.job_dir(job) / "home"
+        assert home.is_dir() and rig.host.homes == [home]
+        rig.driver.die(-9)
+        await rig.bring_up(job, 2)
+        told = [
+            json.loads(path.read_text())["home_dir"]
+            for path in rig.places.job_dir(job).glob("attempt-*/spec-*")
+        ]
+        assert rig.host.homes == [home, home] and set(told) == {str(home)}
+        assert rig.plane.home_dir(job) == home
+
+        home.rmdir()
+        rig.driver.die(-9)
+        await rig.bring_up(job, 3)
+        assert rig.host.homes[-1] == tmp_path / "run", "as a job that was begun by an earlier version"
+
+
+def test_empty_directories_are_no_files(tmp_path: Path) -> None:
+    assert not has_files(tmp_path / "none")
+    (tmp_path / "spark-warehouse" / "t").mkdir(parents=True)
+    assert not has_files(tmp_path)
+    (tmp_path / "spark-warehouse" / "t" / "part-0").touch()
+    assert has_files(tmp_path)
+
+
+def test_relative_checkpoints_of_two_jobs_are_two(tmp_path: Path) -> None:
+    document = {"name": "p", "script": "p.py", "artifacts": ["p.py"]}
+    source = PlannedVertex("events", Role.SOURCE, "source rate")
+    sink = PlannedVertex("store", Role.SINK, "sink parquet", ("events",), checkpoint="state/../ckpt")
+    graph = graph_of(parse_program(document), Planned((source, sink)))
+    assert checkpoints_of(graph, None) == {}
+    assert checkpoints_of(graph, tmp_path) == {str(tmp_path / "ckpt"): "store"}
