@@ -300,7 +300,7 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
         private=settings.private_paths,
         page_address=os.environ.get(ADDRESS_VARIABLE) or LOOPBACK,
         home=membership.home,
-        shared_home=membership.run_dir,
+        shared_working_dir=membership.run_dir,
     )
 
 

@@ -191,8 +191,8 @@ class DriverUser:
         self.let_through(job_dir.parent)
         self.let_through(job_dir)
         self.give(assignment)
-        home = [each for each in (job_dir / "home",) if each.exists()]
-        for directory in (attempt_dir, *home, job_dir / "checkpoint", job_dir / "results"):
+        own = [each for each in (job_dir / "home",) if each.exists()]
+        for directory in (attempt_dir, *own, job_dir / "checkpoint", job_dir / "results"):
             self.give_directory(directory)
         # Each version of a job has its own.
         for artifacts in job_dir.glob("artifacts*"):

@@ -92,7 +92,7 @@ class EmbeddedHost:
         self,
         java_options: tuple[str, ...] = (),
         runtime: Runtime | None = None,
-        home: Path | None = None,
+        working_dir: Path | None = None,
     ) -> DriverHandle:
         kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
         if kind.environment is not None:
@@ -105,7 +105,7 @@ class EmbeddedHost:
                 if not driver.has_exited and self._all[driver] == kind:
                     self._warm.remove(driver)
                     return driver
-        new = self._start(warm=False, java_options=java_options, kind=kind, home=home)
+        new = self._start(warm=False, java_options=java_options, kind=kind, working_dir=working_dir)
         if self._warming is not None and not self._steps_back:
             # Its own start comes first.
             self._spawn(self._warming.kill())
@@ -226,7 +226,7 @@ class EmbeddedHost:
         return sum(1 for driver in self._warm if not driver.has_exited)
 
     def _start(
-        self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = (), home: Path | None = None
+        self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = (), working_dir: Path | None = None
     ) -> LocalDriver:
         driver_id = f"driver-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         options = [f"-Xmx{self._memory_mb}m", *self._java_options, *java_options]
@@ -239,7 +239,7 @@ class EmbeddedHost:
             warm=warm,
             user=self._user,
             python=kind.python,
-            home=home,
+            working_dir=working_dir,
             standstill_s=self._standstill_s,
             environment={
                 DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",

@@ -179,13 +179,13 @@ class DriverHost(Protocol):
         self,
         java_options: tuple[str, ...] = (),
         runtime: Runtime | None = None,
-        home: Path | None = None,
+        working_dir: Path | None = None,
     ) -> DriverHandle:
         """A driver that waits for an assignment: a warm one if there is one, else a new one.
 
         ``java_options``: options that only a new JVM can take; then it is never a warm one. ``runtime``: what it is to
         run in, if not in the environment of the server; that may have to be built first, which takes minutes.
-        ``home``: the working directory of a new one, which has to be there; a warm one goes there with its assignment.
+        ``working_dir``: that of a new one, which has to be there; a warm one goes there with its assignment.
 
         Raises:
             DriverLaunchError: none could be started. It is not recoverable if ``runtime`` cannot be had.

@@ -269,14 +269,14 @@ def start_driver(
     environment: Mapping[str, str],
     user: DriverUser | None = None,
     python: str | None = None,
-    home: Path | None = None,
+    working_dir: Path | None = None,
     standstill_s: float,
 ) -> LocalDriver:
     """Start a driver process in a session of its own, so that it outlives this one; as ``user`` if there is one.
 
     It inherits nothing but its standard streams, and the environment without the settings of the server. Its standard
     input is the rope that it hangs on until it has a job (end of file there ends it), its output says READY, its errors
-    go to ``<run_dir>/<driver_id>.log``. ``python``: see `driver_command`. ``home``: its working directory.
+    go to ``<run_dir>/<driver_id>.log``. ``python``: see `driver_command`. ``working_dir``: its working directory.
     ``standstill_s``: after how many seconds `LocalDriver.stands_still` returns.
 
     Raises:
@@ -297,7 +297,7 @@ def start_driver(
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                cwd=home or run_dir,
+                cwd=working_dir or run_dir,
                 env={
                     **inherited_environment(),
                     **(user.environment() if user is not None else {}),

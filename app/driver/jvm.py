@@ -177,8 +177,8 @@ def start_jvm(
     """Start the JVM and return at once; it inherits ``inherited_fds`` (the lock of the driver).
 
     Its temporary files lie in ``scratch_dir``: it is ended too abruptly to remove them itself. ``link``: a path to be
-    made, through which it sees its working directory, which is not known yet (see `app.driver.home`); None: it is that
-    of this process.
+    made, through which it sees its working directory, which is not known yet (see `app.driver.working_dir`); None: it
+    is that of this process.
     """
     home = spark_home()
     scratch_dir.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ class DriverProcess:
         self._session: SparkSession | None = None
         self._started_with: Mapping[str, str] = {}
         self._job_id = ""
-        self._home = ""
+        self._working_dir = ""
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
         self._socket_dir = _make_socket_dir()
@@ -136,21 +136,21 @@ class DriverProcess:
         if assignment is None:
             return None
         assigned = read_assignment(assignment)
-        self._go_home((assigned if isinstance(assigned, PlanningSpec) else assigned[0]).home_dir)
+        self._go_to_working_dir((assigned if isinstance(assigned, PlanningSpec) else assigned[0]).working_dir)
         if isinstance(assigned, PlanningSpec):
             self._plan(assigned)
         self._attempt = self._attempt_of(*assigned)
         return None if self._terminated else self._attempt
 
-    def _go_home(self, home: str) -> None:
+    def _go_to_working_dir(self, working_dir: str) -> None:
         """Go to the working directory of the job, with the JVM: once, for its program may have gone on from there."""
-        if home and not self._home:
-            os.chdir(home)
-            self._home = os.getcwd()
+        if working_dir and not self._working_dir:
+            os.chdir(working_dir)
+            self._working_dir = os.getcwd()
             if self._link is not None:
-                from app.driver.home import take_jvm
+                from app.driver.working_dir import take_jvm
 
-                take_jvm(self._link, self._home)
+                take_jvm(self._link, self._working_dir)
 
     def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
@@ -212,10 +212,10 @@ class DriverProcess:
     ) -> SparkSession:
         """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
         of one and of its workers."""
-        from app.driver.home import take_workers
         from app.driver.session import close_session, local_master, open_session, unfit_setting
+        from app.driver.working_dir import take_workers
 
-        python = None if self._link is None or not self._home else self._link.with_name("python")
+        python = None if self._link is None or not self._working_dir else self._link.with_name("python")
         master = local_master(master, conf)
         before = self._session
         if before is None or not (
@@ -235,11 +235,11 @@ class DriverProcess:
             socket_dir=self._socket_dir,
             conf=conf,
             before=before,
-            home=self._home,
+            working_dir=self._working_dir,
             **executors,
         )
         if python is not None and not executors.get("executors"):
-            take_workers(self._session, python, self._home)
+            take_workers(self._session, python, self._working_dir)
         return self._session
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
-from app.driver.home import WAREHOUSE, warehouse_in
 from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
 from app.driver.localfiles import CHECKPOINT_FILES, HADOOP_CLASS, checkpoint_files
 from app.driver.scala import scala_context
+from app.driver.working_dir import WAREHOUSE, warehouse_in
 from app.model.batch import Skew, SkewStrategy
 from app.model.javaoptions import (
     DEFAULT_EXECUTOR_OPTIONS,
@@ -204,13 +204,13 @@ def open_session(
     executor_conf: Mapping[str, str] | None = None,
     archive: str = "",
     before: SparkSession | None = None,
-    home: str = "",
+    working_dir: str = "",
 ) -> SparkSession:
     """A new SparkSession, with nothing of any that was before, in the JVM that is the gateway of this process.
 
     ``app_name``: under which a cluster knows the SparkContext; the session has the name that is in ``conf``, if any.
-    ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes. ``home``: the working directory of
-    the job, if there is one yet.
+    ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes. ``working_dir``: that of the
+    job, if there is one yet.
     ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process. ``archive``:
     the class data that they start from. ``before``: a session in whose SparkContext, which these settings fit, it is
     made instead of in a new one.
@@ -220,8 +220,8 @@ def open_session(
     """
     chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
     places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}
-    if home:
-        places[WAREHOUSE] = warehouse_in(home)
+    if working_dir:
+        places[WAREHOUSE] = warehouse_in(working_dir)
     if master.startswith(MASTER_PREFIX):
         # Pods would get this directory too. Theirs are their own; this process' is that of its temporary files.
         del places["spark.local.dir"]

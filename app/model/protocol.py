@@ -50,7 +50,7 @@ class DriverSpec:
     ``repartition``: the state is to get the partitions that the graph says, before the queries are started.
     ``final_exceptions`` and ``recoverable_exceptions`` are names of classes (options of the job); ``local_failover``: a
     query that fails is held until the orders say what becomes of it, while the others go on.
-    ``private``: directories in which no source and no sink may lie. ``home_dir``: the working directory. ``home``: the
+    ``private``: directories in which no source and no sink may lie. ``working_dir``: that of the job. ``home``: the
     name of the server's data directory.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
@@ -88,7 +88,7 @@ class DriverSpec:
     private: tuple[str, ...] = ()
     since_ms: int = 0
     home: str = ""
-    home_dir: str = ""
+    working_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class PlanningSpec:
     checkpoint_dir: str = ""
     spark_conf: dict[str, str] = field(default_factory=dict)
     private: tuple[str, ...] = ()
-    home_dir: str = ""
+    working_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,8 +109,7 @@ class ControlPlane:
         self.tracing = tracing
         store.tell_commit.append(tracing.committed)
         self._store = store
-        self._host, self._places = host, places
-        self.home_dir = places.home_dir
+        self._host, self._places, self.working_dir = host, places, places.working_dir
         self.clock = clock
         self._new_id = new_id
         self._offer, self._slot_holding_ms = offer, slot_holding_ms
@@ -224,8 +223,7 @@ class ControlPlane:
 
     def short_of_slots(self, job_id: str) -> str | None:
         """The sentence that its lower bounds need more slots than there are; None if they do not."""
-        job = self._keeper.jobs.get(job_id)
-        return None if job is None else short_of_slots(job.state, self._keeper.broker.pool)
+        return short_of_slots(self.job(job_id).state, self._keeper.broker.pool)
 
     async def cancel_rescale(self, job_id: str, asked: RescaleCancellation) -> RequirementsResult:
         """The bounds before those that the rescale follows from come back. StateConflict if it has begun or ended."""

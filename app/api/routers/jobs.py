@@ -67,8 +67,8 @@ def _overview(ended_jobs: Rendered, job: JobView | UnreadableJob, now_ms: int) -
 @router.get("/{jobid}")
 async def get_job(job: Job, now_ms: JobNow, plane: Plane) -> schema.JobDetails:
     """A job with its vertices and its plan"""
-    home = await asyncio.to_thread(plane.home_dir, job.state.job_id)
-    return render.job_details(job, now_ms, str(home))
+    working_dir = await asyncio.to_thread(plane.working_dir, job.state.job_id)
+    return render.job_details(job, now_ms, str(working_dir))
 
 
 @router.delete("/{jobid}", responses=refusals({409: "The job has not ended: it is RUNNING."}))

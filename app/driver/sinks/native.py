@@ -196,7 +196,7 @@ def _missing_files(folder: Path, batch_id: int) -> tuple[int, int]:
         # It has those of all batches. The names of the files of one have the same number in them.
         last = _write_of(paths[-1]) if paths else ""
         paths = [path for path in paths if _write_of(path) == last]
-    missing = sum((file := path_of_uri(path)) is None or not file.exists() for path in paths)
+    missing = sum((written := path_of_uri(path)) is None or not written.exists() for path in paths)
     return len(paths), missing
 
 

@@ -144,7 +144,7 @@ class Housekeeper:
         for place, (ended_ms, job_id) in enumerate(ended):
             if place < self._settings.ended_jobs_max_count and ended_ms >= older_than_ms:
                 continue
-            if await asyncio.to_thread(has_files, self._places.own_home(job_id)):
+            if await asyncio.to_thread(has_files, self._places.own_working_dir(job_id)):
                 # They are the user's: a checkpoint, output, tables.
                 continue
             try:

@@ -250,8 +250,8 @@ class Attempts:
         return is_used
 
     async def _acquire(self) -> DriverHandle:
-        home = await asyncio.to_thread(self._job.make_home)
-        return await self._host.acquire(self._job.java_options, self._job.runtime, home)
+        working_dir = await asyncio.to_thread(self._job.make_working_dir)
+        return await self._host.acquire(self._job.java_options, self._job.runtime, working_dir)
 
     def _take(self, record: Attempt, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted

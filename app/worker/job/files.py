@@ -20,7 +20,7 @@ from app.model.ids import is_id
 _ASIDE = ".forgotten-"
 _ATTEMPT = "attempt-"
 CHECKPOINT = "checkpoint"
-HOME = "home"
+WORKING_DIR = "home"
 
 
 def artifacts_name(version: int) -> str:
@@ -86,7 +86,7 @@ def has_run(job_dir: Path) -> bool:
     return (job_dir / CHECKPOINT).exists() or next(job_dir.glob(f"{_ATTEMPT}*"), None) is not None
 
 
-def make_home(directory: Path) -> None:
+def make_working_dir(directory: Path) -> None:
     """Make the working directory of a job before its first attempt.
 
     Raises:

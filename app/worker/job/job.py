@@ -28,7 +28,7 @@ from app.worker.job.batch_samples import BatchSamples
 from app.worker.job.bell import Bell
 from app.worker.job.drivers import event_of, with_time_for_executors
 from app.worker.job.executors_seen import ExecutorsSeen, noted
-from app.worker.job.files import make_home
+from app.worker.job.files import make_working_dir
 from app.worker.job.load import Load, total_backlog
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
@@ -113,11 +113,11 @@ class Job:
     def _artifacts_dir(self) -> Path:
         return self._places.artifacts_dir(self.job_id, self.state.versions.current)
 
-    def make_home(self) -> Path:
+    def make_working_dir(self) -> Path:
         """The working directory of its drivers."""
-        home = self._places.home_dir(self.job_id)
-        make_home(home)
-        return home
+        working_dir = self._places.working_dir(self.job_id)
+        make_working_dir(working_dir)
+        return working_dir
 
     def attempt_dir(self, attempt: int) -> Path:
         return self._places.attempt_dir(self.job_id, attempt)
@@ -367,7 +367,7 @@ class Job:
             local_failover=not batch and state.options.local_timeout_ms > 0,
             private=tuple(map(str, places.private)),
             since_ms=change_began_ms(state),
-            home_dir=str(places.home_dir(state.job_id)),
+            working_dir=str(places.working_dir(state.job_id)),
         )
 
     def _results_of_ended(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from app.model.clustersettings import KUBERNETES
 from app.model.resultsurl import below, is_local
 from app.model.sparkui import LOOPBACK
 from app.settings import Settings
-from app.worker.job.files import CHECKPOINT, HOME, artifacts_name, has_run
+from app.worker.job.files import CHECKPOINT, WORKING_DIR, artifacts_name, has_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class JobPlaces:
     ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
     ``runs_on``: the name of the cluster, as `place_of` has it. ``private``: no job's files lie there.
     ``page_address``: where the page of Spark would be. ``home``: the lasting name of the data directory.
-    ``shared_home``: the working directory that all jobs had once.
+    ``shared_working_dir``: the working directory that all jobs had once.
     """
 
     jobs_dir: Path
@@ -45,7 +45,7 @@ class JobPlaces:
     private: tuple[Path, ...] = ()
     page_address: str = LOOPBACK
     home: str = ""
-    shared_home: Path | None = None
+    shared_working_dir: Path | None = None
 
     def address_of(self, job_id: str) -> Path:
         """The file in which the job's drivers find whom to call."""
@@ -57,15 +57,15 @@ class JobPlaces:
     def checkpoint_dir(self, job_id: str) -> Path:
         return self.job_dir(job_id) / CHECKPOINT
 
-    def own_home(self, job_id: str) -> Path:
-        return self.job_dir(job_id) / HOME
+    def own_working_dir(self, job_id: str) -> Path:
+        return self.job_dir(job_id) / WORKING_DIR
 
-    def home_dir(self, job_id: str) -> Path:
+    def working_dir(self, job_id: str) -> Path:
         """The working directory of the job, of all its attempts and versions. One that ran before it could have its own
         has its files in that of all, and keeps that."""
-        own = self.own_home(job_id)
-        if self.shared_home is not None and not own.exists() and has_run(self.job_dir(job_id)):
-            return self.shared_home
+        own = self.own_working_dir(job_id)
+        if self.shared_working_dir is not None and not own.exists() and has_run(self.job_dir(job_id)):
+            return self.shared_working_dir
         return own
 
     def artifacts_dir(self, job_id: str, version: int = 1) -> Path:

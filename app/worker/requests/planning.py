@@ -33,7 +33,7 @@ from app.model.protocol import PlanningSpec
 from app.model.secret_texts import secrets_of_program, without_secrets
 from app.worker.job.attempt_record import write_json
 from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
-from app.worker.job.files import HOME, untouched_s, write_artifacts
+from app.worker.job.files import WORKING_DIR, untouched_s, write_artifacts
 from app.worker.job.places import JobPlaces
 from app.worker.refusals import InvalidRequest, Unavailable
 
@@ -68,7 +68,7 @@ class _Place:
         self.directory = directory
         self.lock_file, self.driver_file = directory / "lock", directory / "driver.json"
         self.work_dir, self.artifacts_dir = directory / "attempt", directory / "artifacts"
-        self.home_dir = directory / HOME
+        self.working_dir = directory / WORKING_DIR
         self.answer_file = self.work_dir / "planned.json"
         self.handle: DriverHandle | None = None
 
@@ -83,7 +83,7 @@ class _Place:
         assert fd is not None
         try:
             self.work_dir.mkdir()
-            self.home_dir.mkdir()
+            self.working_dir.mkdir()
             write_artifacts(self.artifacts_dir, artifacts)
         except BaseException:
             os.close(fd)
@@ -193,9 +193,9 @@ class Planner:
                 runtime = program.runtime.with_artifacts(str(place.artifacts_dir))
                 if version_of is not None:
                     # There are the checkpoints that its queries name by relative paths.
-                    place.home_dir = self._places.home_dir(version_of)
+                    place.working_dir = self._places.working_dir(version_of)
                 place.handle = await once_there_are_descriptors(
-                    lambda: self._host.acquire(options, runtime, place.home_dir)
+                    lambda: self._host.acquire(options, runtime, place.working_dir)
                 )
                 return _told(await self._answer(place.handle, place, program, version_of), program)
         except TimeoutError:
@@ -229,7 +229,7 @@ class Planner:
             checkpoint_dir="" if version_of is None else str(self._places.checkpoint_dir(version_of)),
             spark_conf={key: value for key, value in program.config if key.startswith("spark.")},
             private=tuple(map(str, self._places.private)),
-            home_dir=str(place.home_dir),
+            working_dir=str(place.working_dir),
         )
         spec_file = place.work_dir / "planning.json"
         await asyncio.to_thread(write_json, place.driver_file, dataclasses.asdict(handle.ref))

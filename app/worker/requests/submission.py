@@ -194,7 +194,7 @@ class Submission:
                 )
 
     def _checkpoints_of(self, state: JobState) -> dict[str, str]:
-        return checkpoints_of(state.graph, self._places.home_dir(state.job_id))
+        return checkpoints_of(state.graph, self._places.working_dir(state.job_id))
 
     async def checked(
         self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
@@ -247,15 +247,18 @@ async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, byte
         raise InvalidRequest(*error.errors) from None
 
 
-def checkpoints_of(graph: JobGraph, home: Path | None) -> dict[str, str]:
-    """The checkpoints that a program has chosen, and the vertices of their sinks. ``home``: its working directory; None
-    if it has none yet, so that no other job has what is in it. Behind links, only drivers know which directory it is."""
+def checkpoints_of(graph: JobGraph, working_dir: Path | None) -> dict[str, str]:
+    """The checkpoints that a program has chosen, and the vertices of their sinks.
+
+    ``working_dir``: that of the job; None if it has none yet, so that no other job has what is in it. Behind links,
+    only drivers know which directory a checkpoint is.
+    """
     found: dict[str, str] = {}
     for vertex in graph.vertices:
         if isinstance(vertex.operation, PlannedSpec) and (own := vertex.operation.checkpoint):
             place = plain_location(own)
-            if place is None and home is not None:
-                place = plain_location(f"{home}/{own.removeprefix('file:')}")
+            if place is None and working_dir is not None:
+                place = plain_location(f"{working_dir}/{own.removeprefix('file:')}")
             if place is not None:
                 found[place] = vertex.name
     return found

@@ -194,7 +194,7 @@ class Rig:
         ahead_ms: int = 0,
         runs_on: str = "",
         offer: Offer | None = None,
-        shared_home: Path | None = None,
+        shared_working_dir: Path | None = None,
     ) -> None:
         self.store = store
         self.host = host or FakeHost()
@@ -207,7 +207,7 @@ class Rig:
             slots,
             results_root,
             runs_on=runs_on,
-            shared_home=shared_home,
+            shared_working_dir=shared_working_dir,
         )
         self.use(places, offer)
         self._commit = store.commit

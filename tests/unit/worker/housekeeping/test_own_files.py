@@ -21,10 +21,10 @@ async def test_a_job_with_files_of_its_own_is_not_forgotten_by_age_or_number(
     places = JobPlaces(tmp_path / "jobs", tmp_path / "address", 1)
     ids = [samples.job_id(n) for n in range(1, 5)]
     for job_id in ids:
-        (places.own_home(job_id) / "spark-warehouse").mkdir(parents=True)
+        (places.own_working_dir(job_id) / "spark-warehouse").mkdir(parents=True)
     for old in (ids[1], ids[3]):
-        (places.own_home(old) / "checkpoint").mkdir()
-        (places.own_home(old) / "checkpoint" / "metadata").touch()
+        (places.own_working_dir(old) / "checkpoint").mkdir()
+        (places.own_working_dir(old) / "checkpoint" / "metadata").touch()
     async with keeper_on(sqlite_url, {}) as (store, clock, _):
         ends_ms = (1, 2, 10**15, 10**15 + 1)
         views = [replace(view(job_id, 0), ended_ms=ms) for job_id, ms in zip(ids, ends_ms, strict=True)]

@@ -23,32 +23,35 @@ WAREHOUSE: Final = "spark.sql.warehouse.dir"
 _DERBY: Final = "derby.system.home"
 
 
-def warehouse_in(home: str) -> str:
-    """The directory of Spark's own tables. Spark would have the same by itself, if ``home`` has no blanks."""
-    return f"file:{os.path.join(home, 'spark-warehouse')}"
+def warehouse_in(working_dir: str) -> str:
+    """The directory of Spark's own tables. Spark would have the same by itself, if ``working_dir`` has no blanks."""
+    return f"file:{os.path.join(working_dir, 'spark-warehouse')}"
 
 
-def take_jvm(link: Path, home: str) -> None:
-    """Take the JVM of a warm driver to ``home``. ``link``: its `user.dir`."""
+def take_jvm(link: Path, working_dir: str) -> None:
+    """Take the JVM of a warm driver to ``working_dir``. ``link``: its `user.dir`."""
     link.unlink()
-    link.symlink_to(home)
+    link.symlink_to(working_dir)
     SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
     system = jvm.java.lang.System
-    system.setProperty("user.dir", home)
+    system.setProperty("user.dir", working_dir)
     if system.getProperty(_DERBY) is None:
-        system.setProperty(_DERBY, home)
+        system.setProperty(_DERBY, working_dir)
     hadoop = jvm.org.apache.hadoop
-    hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration()).setWorkingDirectory(hadoop.fs.Path(home))
+    hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration()).setWorkingDirectory(
+        hadoop.fs.Path(working_dir)
+    )
 
 
-def take_workers(session: SparkSession, python: Path, home: str) -> None:
-    """Have the Python workers of a ``session`` without executors start in ``home``, by a script ``python``."""
+def take_workers(session: SparkSession, python: Path, working_dir: str) -> None:
+    """Have the Python workers of a ``session`` without executors start in ``working_dir``, by a script ``python``."""
     python.write_text(
-        f'#!/bin/sh\ncd {shlex.quote(home)} && exec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8"
+        f'#!/bin/sh\ncd {shlex.quote(working_dir)} && exec {shlex.quote(sys.executable)} "$@"\n',
+        encoding="utf-8",
     )
     python.chmod(0o700)
     if os.access(python, os.X_OK):
         session.sparkContext.pythonExec = str(python)
     else:
-        log.warning("Python workers do not start in %s: %s cannot be executed", home, python)
+        log.warning("Python workers do not start in %s: %s cannot be executed", working_dir, python)

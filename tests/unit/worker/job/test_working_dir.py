@@ -10,7 +10,7 @@ import pytest
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
 from app.model.planned import Planned, PlannedVertex
-from app.worker.job.files import has_files, make_home
+from app.worker.job.files import has_files, make_working_dir
 from app.worker.job.places import JobPlaces
 from app.worker.requests.submission import checkpoints_of
 from tests.unit.worker.fakes import rig_on
@@ -20,40 +20,40 @@ JOB = "1" * 32
 
 @pytest.fixture
 def places(tmp_path: Path) -> JobPlaces:
-    return JobPlaces(tmp_path / "jobs", tmp_path / "address", 2, shared_home=tmp_path / "run")
+    return JobPlaces(tmp_path / "jobs", tmp_path / "address", 2, shared_working_dir=tmp_path / "run")
 
 
 def test_a_job_that_has_not_run_yet_gets_one_of_its_own(places: JobPlaces) -> None:
     (places.artifacts_dir(JOB)).mkdir(parents=True)
     own = places.job_dir(JOB) / "home"
-    assert places.home_dir(JOB) == own
-    make_home(own)
+    assert places.working_dir(JOB) == own
+    make_working_dir(own)
     places.attempt_dir(JOB, 1).mkdir()
-    assert places.home_dir(JOB) == own
-    make_home(own)
+    assert places.working_dir(JOB) == own
+    make_working_dir(own)
     assert own.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("left", ["checkpoint", "attempt-12"])
 def test_a_job_that_ran_in_the_directory_of_all_goes_on_there(places: JobPlaces, left: str) -> None:
     (places.job_dir(JOB) / left).mkdir(parents=True)
-    assert places.home_dir(JOB) == places.shared_home
-    assert places.home_dir("2" * 32) == places.job_dir("2" * 32) / "home"
+    assert places.working_dir(JOB) == places.shared_working_dir
+    assert places.working_dir("2" * 32) == places.job_dir("2" * 32) / "home"
 
 
 async def test_each_attempt_of_a_job_is_told_the_same(sqlite_url: str, tmp_path: Path) -> None:
-    async with rig_on(sqlite_url, tmp_path, shared_home=tmp_path / "run") as rig:
+    async with rig_on(sqlite_url, tmp_path, shared_working_dir=tmp_path / "run") as rig:
         job = await rig.run()
         home = rig.places.job_dir(job) / "home"
         assert home.is_dir() and rig.host.homes == [home]
         rig.driver.die(-9)
         await rig.bring_up(job, 2)
         told = [
-            json.loads(path.read_text())["home_dir"]
+            json.loads(path.read_text())["working_dir"]
             for path in rig.places.job_dir(job).glob("attempt-*/spec-*")
         ]
         assert rig.host.homes == [home, home] and set(told) == {str(home)}
-        assert rig.plane.home_dir(job) == home
+        assert rig.plane.working_dir(job) == home
 
         home.rmdir()
         rig.driver.die(-9)
