@@ -222,22 +222,15 @@ def open_session(
     places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}
     if working_dir:
         places[WAREHOUSE] = warehouse_in(working_dir)
-    if master.startswith(MASTER_PREFIX):
+    is_pods = master.startswith(MASTER_PREFIX)
+    if is_pods:
         # Pods would get this directory too. Theirs are their own; this process' is that of its temporary files.
         del places["spark.local.dir"]
     fixed: dict[str, str] = {}
     if executors:
         # Executors on other hosts read this setting too, and have no directory of this process, nor its TMPDIR.
         places["spark.python.unix.domain.socket.dir"] = "/tmp"  # noqa: S108
-        fixed = {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
-        fixed[EXECUTOR_OPTIONS] = executor_java_options(chosen)
-        if jars := os.environ.get(JARS_VARIABLE):
-            # The driver has them on its class path, and gives them to its executors.
-            fixed["spark.jars"] = ",".join(jars.split(os.pathsep))
-        if not master.startswith(MASTER_PREFIX):
-            # On hosts that have no such file Java goes on without it.
-            asked = chosen.get(DEFAULT_EXECUTOR_OPTIONS, "")
-            fixed[DEFAULT_EXECUTOR_OPTIONS] = f"{shlex.join(archive_options(archive))} {asked}".strip()
+        fixed = _executors_conf(executors, executor_conf or {}, chosen, None if is_pods else archive)
     if before is None:
         fixed |= _page_conf(chosen)
     local = {} if executors else _LOCAL_CONF
@@ -255,18 +248,12 @@ def open_session(
             **chosen,
             **fixed,
         }
+        context = _new_context(app_name, master, settings) if before is None else before.sparkContext
+        _set_conf(context, settings)
         if before is not None:
-            context = before.sparkContext
-            _set_conf(context, settings)
             _clear(context, before)
-        else:
-            asked_for = SparkConf().setAll(list(settings.items()))
-            context = SparkContext(conf=asked_for.setMaster(master).setAppName(app_name))
-            _set_conf(context, settings)
-            context.setLogLevel("WARN")
-            _expect_the_end(context)
-            if executors:
-                stop_dynamic_allocation(context)
+        elif executors:
+            stop_dynamic_allocation(context)
         hide_session()
         SparkContext._active_spark_context = context
         # Without a default session Spark makes one that shares nothing with any other.
@@ -274,6 +261,32 @@ def open_session(
     except Exception as error:
         failure = describe(error)
         raise DriverError(f"Spark could not be started: {failure.sentence}", recoverable=True) from error
+
+
+def _new_context(app_name: str, master: str, settings: Mapping[str, str]) -> SparkContext:
+    context = SparkContext(
+        conf=SparkConf().setAll(list(settings.items())).setMaster(master).setAppName(app_name)
+    )
+    context.setLogLevel("WARN")
+    _expect_the_end(context)
+    return context
+
+
+def _executors_conf(
+    number: int, conf: Mapping[str, str], chosen: Mapping[str, str], archive: str | None
+) -> dict[str, str]:
+    """The settings of a SparkContext with a ``number`` of executors, for a job that has ``chosen`` others. ``archive``:
+    the class data on their hosts; None in pods, which have none."""
+    found = {**CLUSTER_CONF, **first_number_conf(number), **conf}
+    found[EXECUTOR_OPTIONS] = executor_java_options(chosen)
+    if jars := os.environ.get(JARS_VARIABLE):
+        # The driver has them on its class path, and gives them to its executors.
+        found["spark.jars"] = ",".join(jars.split(os.pathsep))
+    if archive is not None:
+        # On hosts that have no such file Java goes on without it.
+        asked = chosen.get(DEFAULT_EXECUTOR_OPTIONS, "")
+        found[DEFAULT_EXECUTOR_OPTIONS] = f"{shlex.join(archive_options(archive))} {asked}".strip()
+    return found
 
 
 def _set_conf(context: SparkContext, settings: Mapping[str, str]) -> None:
