@@ -64,7 +64,7 @@ JOB_FACES = (
         ("007", "076", "092"),
         ours=(
             *("/schedulerState", "/attempt", "/driverPid", "/sparkUi"),
-            *("/submittedBy", "/underWay", "/lastFailure"),
+            *("/submittedBy", "/underWay", "/lastFailure", "/workingDirectory"),
             "/vertices/[]/progress",
             *(f"/queries{rest}" for rest in ("", "/[]/id", "/[]/runId", "/[]/batchId")),
         ),

@@ -201,7 +201,9 @@ async def test_a_cap_is_in_force_at_once_and_told_in_the_history(any_world: Worl
     await declare(world, job_id, {**USUAL, "cap": 5})
     await settled(world, [job_id], [5])
     await world.completed(job_id, 3)
-    assert (await world.get(f"/jobs/{job_id}/rescales/history"))[0]["message"] == "Its cap is 5 slot(s)."
+    assert (await world.get(f"/jobs/{job_id}/rescales/history"))[0][
+        "message"
+    ] == "Its cap is 5 slot(s). Its cap was 3 slot(s) before."
     await declare(world, job_id, USUAL)
     await settled(world, [job_id], [8])
     assert (await world.get(f"/jobs/{job_id}"))["attempt"] == 1

@@ -91,9 +91,9 @@ async def test_what_makes_a_start_slow_is_told_while_a_driver_starts(
     may_start = asyncio.Event()
     acquire = world.host.acquire
 
-    async def slowly(java_options: tuple[str, ...] = (), runtime: object = None) -> ProtocolDriver:
+    async def slowly(*asked: Any) -> ProtocolDriver:
         await may_start.wait()
-        return await acquire(java_options, runtime)
+        return await acquire(*asked)
 
     monkeypatch.setattr(world.host, "acquire", slowly)
     job_id = await world.submit(GRAPH)

@@ -131,7 +131,7 @@ def _new_record(
     if asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
         asked = _by_cap(state)
     if isinstance(asked, CapRaise):
-        message = _joined(message, f"Its cap is no longer {asked.before} slot(s).")
+        message = _joined(message, f"Its cap was {asked.before} slot(s) before.")
     draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
     return RescaleRecord(
         uuid=uuid,

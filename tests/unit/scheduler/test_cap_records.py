@@ -56,7 +56,7 @@ def test_down_and_up(in_place: bool) -> None:
     allow(set_cap(job, 6, requested_by="paul", reason="over"), 6)
     assert job.parallelism == [6, 6, 6]
     assert told(job.records[-1]) == (TriggerCause.NEW_RESOURCE_AVAILABLE, "paul", "over")
-    assert "Its cap is no longer 2 slot(s)." in str(job.records[-1].message)
+    assert "Its cap was 2 slot(s) before." in str(job.records[-1].message)
 
 
 def test_up_without_any_cap_and_in_steps() -> None:
