@@ -181,7 +181,8 @@ class ControlPlaneClient:
             try:
                 status, answer = self._ask(method, path, body, timeout_s)
                 if status == _GONE:
-                    if json.loads(answer).get("home", "") != self._spec.home:
+                    # A server of an earlier version gave none.
+                    if self._spec.home and json.loads(answer).get("home") != self._spec.home:
                         raise ValueError("a server of another data directory has its address")
                     self._fenced()
                     return

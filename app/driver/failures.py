@@ -118,7 +118,7 @@ TRANSIENT_ERRNOS = frozenset(
 )
 """Errors of the operating system that may be gone at the next attempt."""
 
-_NO_ANSWER = re.compile(r"Py4JNetworkError|ConnectionRefusedError|Answer from Java side is empty")
+_NO_ANSWER = re.compile(r"Py4JNetworkError|Answer from Java side is empty|in connect_to_java_server")
 _LOST_EXECUTOR = re.compile(r"exited unrelated to the running tasks|[Ww]orker lost|decommission")
 _READING = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 

@@ -253,7 +253,7 @@ class JobOptions:
             assert isinstance(failures, int)
             own["max_delay_ms"] = (failures + 1) * BATCH_INTERVAL_MS
         if own.get("mode") == REACTIVE:
-            own = {"submission_wait_ms": FOREVER_MS, **own}
+            own = {"submission_wait_ms": FOREVER_MS, "submission_stabilization_ms": 0, **own}
         return cls(**own)  # type: ignore[arg-type]
 
     @property

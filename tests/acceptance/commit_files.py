@@ -7,10 +7,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.acceptance.deployment import Deployment
+from tests.acceptance.deployment import Deployment, wait_for
 
 TOLERANCE_MS = 1_500
 """A driver hears of a commit later than the file says, and what is usual differs by what one counts."""
+
+
+_STEADY = 8
+
+
+def commits_of(deployment: Deployment) -> list[int]:
+    (found,) = (deployment.data_dir / "jobs" / deployment.job_id / "checkpoint").glob("*/commits")
+    return commits(found.parent)
+
+
+def await_steady(deployment: Deployment) -> None:
+    """Wait until it is known from the files what is usual."""
+    wanted = len(commits_of(deployment)) + _STEADY + 1
+    wait_for("so many batches", lambda: len(commits_of(deployment)) >= wanted)
 
 
 def commits(checkpoint: Path) -> list[int]:
@@ -33,14 +47,12 @@ def gap_of(record: dict[str, Any], times: list[int]) -> float:
     start_ms, end_ms = record["startTimestampInMillis"], record["endTimestampInMillis"]
     pauses = [(after, after - before) for before, after in pairwise(times)]
     longest = max(pause for at_ms, pause in pauses if start_ms < at_ms <= end_ms + TOLERANCE_MS)
-    # Most of the last intervals are usual ones.
-    usual = [pause for at_ms, pause in pauses if at_ms <= start_ms][-15:]
+    usual = [pause for at_ms, pause in pauses if at_ms <= start_ms][-_STEADY:]
     return max(0, longest - median(usual or [0]))
 
 
 def check_gap(deployment: Deployment, record: dict[str, Any]) -> None:
     """The output gap in ``record`` is that of the files."""
-    (checkpoint,) = (deployment.data_dir / "jobs" / deployment.job_id / "checkpoint").glob("*/commits")
-    found, true = record["outputGapInMillis"], gap_of(record, commits(checkpoint.parent))
+    found, true = record["outputGapInMillis"], gap_of(record, commits_of(deployment))
     print(f"OUTCOME {record['rung']}: gap {found} ms, by the files {true:.0f} ms")
     assert found is not None and abs(found - true) <= TOLERANCE_MS, (found, true, record)

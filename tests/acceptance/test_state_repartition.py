@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.commit_files import check_gap
+from tests.acceptance.commit_files import await_steady, check_gap
 from tests.acceptance.deployment import Deployment, counting, deployed, is_alive, wait_for
 from tests.acceptance.repartition_points import POINTS
 from tests.acceptance.test_kill_driver import check_one_writer_at_a_time
@@ -91,6 +91,7 @@ def state_directories(deployment: Deployment) -> set[str]:
 def test_more_and_fewer(deployment: Deployment) -> None:
     before = deployment.job()["driverPid"]
     for number in (MORE, FEWER):
+        await_steady(deployment)
         known = deployment.history()[0]["number"]
         ask_for(deployment, number)
         (record,) = await_partitions(deployment, number, known)[:1]
@@ -120,10 +121,11 @@ def completed(deployment: Deployment, known: int) -> dict[str, Any]:
 def test_the_gap_of_a_rescale_is_that_of_the_commit_files(
     deployment: Deployment, vertex: str, rung: str
 ) -> None:
-    deployment.await_progress()
+    await_steady(deployment)
     bounds = {**deployment.requirements()[1], vertex: (1, 1)}
     known = deployment.history()[0]["number"]
-    assert deployment.put(bounds, f"{vertex} to 1").is_success
+    answer = deployment.put(bounds, f"{vertex}-to-1")
+    assert answer.is_success, answer.text
     record = completed(deployment, known)
     assert record["rung"] == rung
     check_gap(deployment, record)
@@ -131,7 +133,7 @@ def test_the_gap_of_a_rescale_is_that_of_the_commit_files(
 
 @pytest.mark.parametrize("starts", [1, 3])
 def test_the_gap_of_a_failover_has_the_starts_that_failed_in_it(deployment: Deployment, starts: int) -> None:
-    deployment.await_progress()
+    await_steady(deployment)
     known, killed = deployment.history()[0]["number"], 0
 
     def another() -> int:

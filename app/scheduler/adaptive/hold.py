@@ -59,10 +59,14 @@ def demand(state: JobState) -> Demand:
 def comes_back(state: JobState) -> bool:
     """Whether the job is down, and its lower bounds need more slots than there are and than it ran with last: that it
     was left to run so must not be its end. A new job, or a new version, waits for its lower bounds."""
-    last = state.last_plan
-    if state.plan is not None or last is None or state.unproven:
-        return False
-    return max(last.slot_count, state.usable_slots) < _goal(state, held(state)).minimal
+    return state.plan is None and comes_back_below(state, _goal(state, held(state)).minimal)
+
+
+def comes_back_below(state: JobState, minimal: int) -> bool:
+    """Whether the job, started again with the slots of now, would come back although its lower bounds need ``minimal``
+    slots: it has neither so many nor ran with so many last."""
+    last = state.plan or state.last_plan
+    return last is not None and not state.unproven and max(last.slot_count, state.usable_slots) < minimal
 
 
 def goal_graph(state: JobState) -> JobGraph:

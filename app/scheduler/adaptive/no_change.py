@@ -78,9 +78,10 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     view = attainable_now(draft)
     if view.parallelism is None:
         sentence = (
-            f"The lower bounds need {state.declared_minimal} slots, and {state.usable_slots} can be used. "
-            "If the job has to be started again, it starts with what there is."
+            f"The lower bounds need {state.declared_minimal} slots, and {state.usable_slots} can be used."
         )
+        if hold.comes_back_below(state, state.declared_minimal):
+            sentence += " If the job has to be started again, it starts with what there is."
         return NoChangeReason.SLOTS_MISSING, sentence
     if view.rung is not None:
         if not view.outlook.sufficient:

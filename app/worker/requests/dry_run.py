@@ -86,7 +86,7 @@ def dry_run(
         sentences.append(_TAKEN_BACK if held_back else _WAIT_ALREADY)
     if parallelism is None:
         would = "would keep running as it is until more appear" if current else "would wait for more"
-        sentences.append(_too_few(minimal, reachable, would, runs=bool(current)))
+        sentences.append(_too_few(state, minimal, reachable, would))
     elif reachable < desired:
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
@@ -115,10 +115,11 @@ def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
     if reachable >= demand.minimal:
         return None
     then = "waits for more" if state.plan is None else "keeps running as it is until more appear"
-    return _too_few(demand.minimal, reachable, then, runs=state.plan is not None)
+    return _too_few(state, demand.minimal, reachable, then)
 
 
-def _too_few(minimal: int, reachable: int, then: str, *, runs: bool) -> str:
+def _too_few(state: JobState, minimal: int, reachable: int, then: str) -> str:
+    runs = state.plan is not None and hold.comes_back_below(state, minimal)
     again = "; after a failure it starts again with what there is" if runs else ""
     return f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job {then}{again}."
 

@@ -33,7 +33,7 @@ from app.model.protocol import PlanningSpec
 from app.model.secret_texts import secrets_of_program, without_secrets
 from app.worker.job.attempt_record import write_json
 from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
-from app.worker.job.files import WORKING_DIR, untouched_s, write_artifacts
+from app.worker.job.files import WORKING_DIR, make_working_dir, untouched_s, write_artifacts
 from app.worker.job.places import JobPlaces
 from app.worker.refusals import InvalidRequest, Unavailable
 
@@ -194,6 +194,7 @@ class Planner:
                 if version_of is not None:
                     # There are the checkpoints that its queries name by relative paths.
                     place.working_dir = self._places.working_dir(version_of)
+                    await asyncio.to_thread(make_working_dir, place.working_dir)
                 place.handle = await once_there_are_descriptors(
                     lambda: self._host.acquire(options, runtime, place.working_dir)
                 )

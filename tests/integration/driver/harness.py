@@ -177,7 +177,7 @@ class Driver:
     python: ClassVar[str | None] = None
     """That of an environment of its own."""
 
-    def __init__(self, directory: Path, *, warm: bool = False) -> None:
+    def __init__(self, directory: Path, *, warm: bool = False, working_dir: Path = ROOT) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         name = f"driver-{secrets.token_hex(4)}"
         self.log_file = directory / f"{name}.log"
@@ -188,7 +188,7 @@ class Driver:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                cwd=ROOT,
+                cwd=working_dir,
                 env={
                     **os.environ,
                     "_SLOTWISE_DRIVER_JAVA": usable_java().command,

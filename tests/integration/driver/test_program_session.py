@@ -70,7 +70,12 @@ def of_plain_python(directory: Path, environment: dict[str, str]) -> Found:
             stderr=log,
             check=True,
         )
-    return json.loads(out.read_text())  # type: ignore[no-any-return]
+    return found_in(out, directory)
+
+
+def found_in(report: Path, working_dir: Path) -> Found:
+    """What the program found. Each has a working directory of its own."""
+    return json.loads(report.read_text().replace(str(working_dir), "<working directory>"))  # type: ignore[no-any-return]
 
 
 def of_a_driver(rig: Bench, name: str) -> Found:
@@ -80,15 +85,18 @@ def of_a_driver(rig: Bench, name: str) -> Found:
         document = batch_job(rig, text, args=[str(out), "no query", *ARGS])
     else:
         document = {**job(rig, text, (SOURCE, NOWHERE)), "args": [str(out), "query", *ARGS]}
-    driver = Driver(rig.directory / "run", warm=name.startswith("warm"))
+    working_dir, warm = rig.directory / f"home of {name}", name.startswith("warm")
+    working_dir.mkdir()
+    # A warm driver does not know yet where it will be.
+    driver = Driver(rig.directory / "run", warm=warm, working_dir=ROOT if warm else working_dir)
     rig.drivers.append(driver)
     driver.wait_ready()
-    driver.assign(rig.spec(document, master="local[2]", slots=2))
+    driver.assign(rig.spec(document, master="local[2]", slots=2, working_dir=str(working_dir)))
     wait_for("the end", lambda: driver.process.poll() is not None)
     assert not rig.control_plane.of_type("failed"), driver.log
     assert rig.control_plane.of_type("finished"), driver.log
     shutil.rmtree(rig.checkpoint_dir)
-    return json.loads(out.read_text())  # type: ignore[no-any-return]
+    return found_in(out, working_dir)
 
 
 def differing(one: Found, other: Found) -> dict[str, tuple[str, str]]:

@@ -40,7 +40,7 @@ def reacting() -> Job:
 def test_the_timing_is_that_of_production_flink(name: str) -> None:
     options, errors = JobOptions.parse({"scheduler-mode": name})
     assert errors == [] and options.is_reactive
-    assert (options.submission_wait_ms, options.submission_stabilization_ms) == (FOREVER_MS, None)
+    assert (options.submission_wait_ms, options.submission_stabilization_ms) == (FOREVER_MS, 0)
     assert (options.executing_cooldown_ms, options.executing_stabilization_ms) == (30_000, 60_000)
 
 
