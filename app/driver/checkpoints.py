@@ -161,12 +161,13 @@ def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None, since_ms: i
     commits, planned = _batches(checkpoint_dir / "commits"), _batches(checkpoint_dir / "offsets")
     times: dict[int, int] = {}
     before = idle_ms = 0
+    idle = _noted(notes / _IDLE)
     for batch in sorted(commits, reverse=True):
         at_ms = _written_ms(commits[batch])
         if at_ms is None:
             continue
         is_before = at_ms <= since_ms or not since_ms
-        if is_before and not before and batch in _noted(notes / _IDLE):
+        if is_before and not before and batch in idle:
             # It had no input until it was stopped, unless more came and was planned.
             idle_ms = min(since_ms, _written_ms(planned.get(batch + 1)) or since_ms)
         before += is_before

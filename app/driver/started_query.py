@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.causes import WORKER_CRASHED
-from app.driver.checkpoints import mark_begun, mark_idle, read_past
+from app.driver.checkpoints import mark_begun, mark_idle, newest_batch, read_past
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.file_backlog import FileBacklog
 from app.driver.gap_meter import GapMeter
@@ -317,7 +317,7 @@ class StartedQuery(ABC):
     @property
     def committed_batches(self) -> int:
         """How many batches are committed: the number of the next one. Spark may not have told of the last ones yet."""
-        return max(self._last_batch, read_past(self.checkpoint_dir).newest) + 1
+        return max(self._last_batch, newest_batch(self.checkpoint_dir / "commits")) + 1
 
     def ended_for(self) -> Failure | None:
         """Why the query ended without a request; None if it may end by itself, and did."""
