@@ -119,11 +119,12 @@ def describe(options: RestartStrategyOptions) -> str:
                 f"delay {format_duration_ms(options.failure_rate_delay_ms)})"
             )
         case "exponential-delay":
+            most = options.attempts_before_reset_backoff
             return (
                 f"exponential-delay (backoff {format_duration_ms(options.initial_backoff_ms)} to "
-                f"{format_duration_ms(options.max_backoff_ms)}, "
-                f"multiplier {options.backoff_multiplier:g}, at most {options.attempts_before_reset_backoff} attempts "
-                f"before a reset after {format_duration_ms(options.reset_backoff_threshold_ms)})"
+                f"{format_duration_ms(options.max_backoff_ms)}, multiplier {options.backoff_multiplier:g}, "
+                f"{'any number of' if most == MAX_COUNT else f'at most {most}'} attempts before a reset after "
+                f"{format_duration_ms(options.reset_backoff_threshold_ms)})"
             )
         case _:
             return "none (no restart strategy)"

@@ -117,3 +117,7 @@ def test_a_clock_set_back_does_not_make_failures_of_another_day_count() -> None:
 )
 def test_a_strategy_is_named_in_words(kind: str, words: str) -> None:
     assert describe(RestartStrategyOptions(type=kind, attempts_before_reset_backoff=10)) == words
+
+
+def test_a_limit_that_is_none_is_not_told_as_a_number() -> None:
+    assert "any number of attempts before a reset after 1 h" in describe(RestartStrategyOptions())
