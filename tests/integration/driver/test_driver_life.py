@@ -32,7 +32,9 @@ def rows_of(rig: Bench) -> int:
     return sum({batch["batch_id"]: batch["input_rows"] for batch in rig.control_plane.batches}.values())
 
 
-def test_a_finite_source_ends_the_job_of_a_warm_driver(rig: Bench) -> None:
+def test_a_finite_source_ends_the_job_of_a_warm_driver(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a server does, so that the job gets the SparkContext of the warm-up.
+    monkeypatch.setattr(Driver, "environment", {"_SLOTWISE_DRIVER_WARM_MASTER": "local[8]"})
     driver = Driver(rig.directory / "run", warm=True)
     rig.drivers.append(driver)
     driver.wait_ready()
@@ -116,8 +118,8 @@ def test_a_boundary_stop_leaves_the_process_to_the_next_attempt_which_is_killed(
     assert applied["reprocessed_records"] == 0
     assert applied["output_gap_ms"] is not None
     assert {r["pid"] for r in rig.control_plane.registrations} == {driver.process.pid}
-    # Nor do the Python processes of the first attempt complain that it has ended. (Spark tells of the stop within a line,
-    # if it came when a batch was about to begin.)
+    # Nor do the Python processes of the first attempt complain that it has ended. (Spark tells of the stop within a
+    # line, if it came when a batch was about to begin.)
     assert "\nTraceback" not in driver.log, driver.log
     rig.control_plane.order(stop="kill")
     assert driver.exit_status() == 0
