@@ -62,6 +62,8 @@ class DriverProcess:
         self._started_with: Mapping[str, str] = {}
         self._job_id = ""
         self._working_dir = ""
+        # What starts Python workers in the working directory, if a JVM that is elsewhere does.
+        self._worker_python: Path | None = None
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
         self._socket_dir = _make_socket_dir()
@@ -148,9 +150,10 @@ class DriverProcess:
             os.chdir(working_dir)
             self._working_dir = os.getcwd()
             if self._link is not None:
-                from app.driver.working_dir import take_jvm
+                from app.driver.working_dir import python_in, take_jvm
 
                 take_jvm(self._link, self._working_dir)
+                self._worker_python = python_in(self._link.parent, self._working_dir)
 
     def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
@@ -213,9 +216,7 @@ class DriverProcess:
         """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
         of one and of its workers."""
         from app.driver.session import close_session, local_master, open_session, unfit_setting
-        from app.driver.working_dir import take_workers
 
-        python = None if self._link is None or not self._working_dir else self._link.with_name("python")
         master = local_master(master, conf)
         before = self._session
         if before is None or not (
@@ -238,8 +239,8 @@ class DriverProcess:
             working_dir=self._working_dir,
             **executors,
         )
-        if python is not None and not executors.get("executors"):
-            take_workers(self._session, python, self._working_dir)
+        if self._worker_python is not None and not executors.get("executors"):
+            self._session.sparkContext.pythonExec = str(self._worker_python)
         return self._session
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:

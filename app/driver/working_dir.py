@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +43,16 @@ def take_jvm(link: Path, working_dir: str) -> None:
     )
 
 
-def take_workers(session: SparkSession, python: Path, working_dir: str) -> None:
-    """Have the Python workers of a ``session`` without executors start in ``working_dir``, by a script ``python``."""
+def python_in(directory: Path, working_dir: str) -> Path | None:
+    """Make the script in ``directory`` that starts Python workers in ``working_dir``; None if none can be executed
+    there. Made once: workers may start by it at any moment."""
+    python = directory / "python"
     python.write_text(
         f'#!/bin/sh\ncd {shlex.quote(working_dir)} && exec {shlex.quote(sys.executable)} "$@"\n',
         encoding="utf-8",
     )
     python.chmod(0o700)
     if os.access(python, os.X_OK):
-        session.sparkContext.pythonExec = str(python)
-    else:
-        log.warning("Python workers do not start in %s: %s cannot be executed", working_dir, python)
+        return python
+    log.warning("Python workers do not start in %s: %s cannot be executed", working_dir, python)
+    return None
