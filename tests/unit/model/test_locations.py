@@ -14,6 +14,8 @@ from app.model.locations import plain_location
         ("file:/a%20b#c?d", "/a%20b#c?d"),
         ("///a b", "/a b"),
         ("//", "/"),
+        ("FILE:c:\\a\\..\\b", "/c:/b"),
+        ("/c:\\a", "/c:\\a"),
         ("/../a", "/a"),
         ("S3A://bucket/a/./b/", "s3a://bucket/a/b"),
         ("s3a://bucket", "s3a://bucket/"),
