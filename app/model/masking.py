@@ -45,7 +45,6 @@ _ENTRY: Final = re.compile(
     r"([\"'])((?<=\([\"'])|(?=--))?+([\w.-]++)\1\s*+(?(2)[:,]|:)\s*+"
     r"(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|-?\d[\d.eE+-]*+)"
 )
-_ARGUMENT: Final = re.compile(r"([^=]*+)=")
 _SETTING_ARGUMENT: Final = re.compile(r"--?[\w-]++=([\w.-]++)=")
 # jdbc:oracle:thin:user/password@host
 _ORACLE: Final = re.compile(
@@ -131,14 +130,18 @@ def named_arguments(args: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     name = ""
     for arg in args:
         is_value = name and not arg.startswith("--")
-        named = (match for match in (_ARGUMENT.match(arg), _SETTING_ARGUMENT.match(arg)) if match)
-        if is_value:
-            yield name, "", arg
-        elif pair := next((match for match in named if is_secret(match[1])), None):
-            yield pair[1], pair[0], arg[pair.end() :]
-        else:
-            yield "", "", arg
+        yield (name, "", arg) if is_value else named_argument(arg)
         name = "" if is_value or not arg.startswith("-") or "=" in arg or not is_secret(arg) else arg
+
+
+def named_argument(arg: str) -> tuple[str, str, str]:
+    """One argument that is not the value of the one before it, in the same three parts."""
+    name, sign, value = arg.partition("=")
+    if sign and is_secret(name):
+        return name, name + sign, value
+    if "=" in value and (setting := _SETTING_ARGUMENT.match(arg)) and is_secret(setting[1]):
+        return setting[1], setting[0], arg[setting.end() :]
+    return "", "", arg
 
 
 def passwords_of_urls(text: str, kind: Kind) -> Iterator[Place]:
@@ -215,7 +218,8 @@ def hide_all(text: str, kind: Kind, counts: Callable[[Place, str], bool] = lambd
         private_keys,
     )
     for find in finders:
-        text = hide(text, [place for place in find(text) if counts(place, text)])
+        if places := [place for place in find(text) if counts(place, text)]:
+            text = hide(text, places)
     return text
 
 
@@ -247,7 +251,7 @@ def masked_java_options(text: str) -> str:
         options = shlex.split(text)
     except ValueError:
         return HIDDEN
-    shown = [each for option in options for each in masked_arguments([option])]
+    shown = [_masked_argument(*named_argument(option)) for option in options]
     if shown == options:
         return text
     return " ".join(each if HIDDEN in each else shlex.quote(each) for each in shown)
@@ -255,7 +259,11 @@ def masked_java_options(text: str) -> str:
 
 def masked_arguments(args: Iterable[str]) -> list[str]:
     """Arguments of a program, without the values of options whose names speak of secrets."""
-    return [before + HIDDEN if name else masked_text(arg) for name, before, arg in named_arguments(args)]
+    return [_masked_argument(*parts) for parts in named_arguments(args)]
+
+
+def _masked_argument(name: str, before: str, value: str) -> str:
+    return before + HIDDEN if name else masked_text(value)
 
 
 def masked_document(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from app.model.masking import (
     hide_all,
     is_secret,
     json_web_tokens,
+    named_argument,
     named_arguments,
     pairs,
     passwords_of_oracle,
@@ -145,7 +146,9 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
         except ValueError:
             options = ()
         for option in options:
-            yield from (rest for key, _, rest in named_arguments([option]) if key)
+            key, _, rest = named_argument(option)
+            if key:
+                yield rest
     for places in (
         passwords_of_urls(value, SETTING),
         passwords_of_oracle(value),
