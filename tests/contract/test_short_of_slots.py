@@ -46,6 +46,18 @@ async def test_a_floor_is_answered_so_too(world: World) -> None:
     assert answer.headers["X-Slotwise-Warning"].startswith("The lower bounds need 13 slots;")
 
 
+async def test_a_job_that_waits_is_answered_with_the_slots_that_there_are(world: World) -> None:
+    await world.running(GRAPH)
+    waiting = await world.submit(GRAPH)
+    answer = await world.put(waiting, BEYOND)
+    assert answer.headers["X-Slotwise-Warning"] == (
+        "The lower bounds need 13 slots; there are 8, so the job waits for more."
+    )
+    # Others have what it needs.
+    answer = await world.put(waiting, bounds(flights=(1, 2), delays=(6, 6), store=(1, 1)))
+    assert answer.status_code == 200 and "X-Slotwise-Warning" not in answer.headers
+
+
 async def _attempt(world: World, job_id: str, number: int) -> bool:
     attempts = await world.get(f"/jobs/{job_id}/attempts")
     return bool(max(one["attempt"] for one in attempts["attempts"]) >= number)

@@ -108,14 +108,18 @@ def dry_run(
 def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
     """The sentence that the lower bounds in force need more slots than there are; None if they do not."""
     demand = Demand.of(state.graph, hold.in_effect(state))
-    # Nearly always: what could be had is asked of all jobs.
-    if state.usable_slots >= demand.minimal:
+    minimal = demand.minimal
+    if state.usable_slots >= minimal:
         return None
-    reachable = pool.attainable_slots(state.job_id, demand.desired, demand.minimal)
-    if reachable >= demand.minimal:
-        return None
-    then = "waits for more" if state.plan is None else "keeps running as it is until more appear"
-    return _too_few(state, demand.minimal, reachable, then)
+    if state.plan is None:
+        # What could be had is asked of all jobs, and many may be waiting.
+        there_are = (
+            f"The lower bounds need {minimal} slots; there are {pool.total}, so the job waits for more."
+        )
+        return there_are if pool.total < minimal else None
+    reachable = pool.attainable_slots(state.job_id, demand.desired, minimal)
+    then = "keeps running as it is until more appear"
+    return _too_few(state, minimal, reachable, then) if reachable < minimal else None
 
 
 def _too_few(state: JobState, minimal: int, reachable: int, then: str) -> str:
