@@ -28,13 +28,14 @@ from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.state import Finished, JobState
 from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state, status_of
-from app.store.errors import JobExists, OutcomeUnknown, StoreError
+from app.store.errors import JobExists, KeyUsed, OutcomeUnknown, StoreError
 from app.store.writes import (
     FIRST_EPOCH,
     AddArtifact,
     AddEvents,
     AddLivyBatch,
     AddRequirements,
+    AddSubmissionKey,
     CreateJob,
     UnitOfWork,
 )
@@ -46,6 +47,7 @@ from app.worker.requests.artifacts import refused_artifacts
 from app.worker.requests.declared import refusal_at_submission
 from app.worker.requests.planning import Planner
 from app.worker.requests.requirements import initial_requirements
+from app.worker.requests.submission_keys import SubmissionKeys
 
 log = structlog.get_logger()
 
@@ -68,6 +70,7 @@ class Submission:
     def __init__(self, keeper: JobKeeper, planner: Planner, new_id: Callable[[], str]) -> None:
         self._keeper, self._planner, self._new_id = keeper, planner, new_id
         self._host, self._places = keeper.host, keeper.places
+        self.keys = SubmissionKeys(keeper.store)
 
     async def plan(
         self,
@@ -116,9 +119,7 @@ class Submission:
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
         """Refuse what `submit` would refuse. Nothing is stored."""
-        if graph.program is not None:
-            # A job that starts has another warm driver made once it runs: until then that would be in its way.
-            self._host.refill()
+        self._refill(graph)
         await self.checked("", graph, artifacts, None)
         self._check_checkpoints(graph)
 
@@ -126,11 +127,16 @@ class Submission:
         self,
         graph: JobGraph,
         artifacts: Mapping[str, bytes],
-        requested_by: str | None,
+        requested_by: str | None = None,
         *,
         is_livy_batch: bool = False,
+        key: AddSubmissionKey | None = None,
     ) -> str:
-        """Make the job durable, start scheduling it, and return its id. ``is_livy_batch``: it gets a number besides."""
+        """Make the job durable, start scheduling it, and return its id. ``is_livy_batch``: it gets a number besides.
+
+        Raises:
+            KeyUsed: with ``key`` a job was submitted before.
+        """
         job_id = self._new_id()
         options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
         self._check_checkpoints(graph)
@@ -151,13 +157,25 @@ class Submission:
             AddEvents(submission_events(state, now_ms)),
             *(AddArtifact(name, content) for name, content in artifacts.items()),
             *[AddLivyBatch()] * is_livy_batch,
+            *([] if key is None else [key]),
         )
         job = self._keeper.build_new(state, now_ms, requested_by)
-        if await make_durable(self._keeper, unit, artifacts):
+        try:
+            is_new = await make_durable(self._keeper, unit, artifacts)
+        except BaseException:
+            self._refill(graph)
+            raise
+        if is_new:
             self._keeper.add(job)
             job.deliver(StartScheduling())
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
         return job_id
+
+    def _refill(self, graph: JobGraph) -> None:
+        """After the planning of a job that does not start. One that starts has another warm driver made once it runs:
+        until then that would be in its way."""
+        if graph.program is not None:
+            self._host.refill()
 
     def _check_checkpoints(self, graph: JobGraph) -> None:
         """
@@ -284,7 +302,7 @@ async def make_durable(keeper: JobKeeper, unit: UnitOfWork, artifacts: Mapping[s
     added to ``keeper`` at once. If not, whoever has taken it up has written to it, and ``keeper`` will see who.
 
     Raises:
-        Unavailable: nothing was stored.
+        Unavailable, KeyUsed: nothing was stored.
         InDoubt: it is not known whether it was.
     """
     places, directory = keeper.places, keeper.places.artifacts_dir(unit.job_id)
@@ -311,7 +329,7 @@ async def make_durable(keeper: JobKeeper, unit: UnitOfWork, artifacts: Mapping[s
                 keeper.load_later(unit.job_id, None)
                 return False
     except (OSError, StoreError) as error:
-        if in_doubt:
+        if in_doubt and not isinstance(error, KeyUsed):
             # A job that is stored is run, and needs its files: it is taken up when the database can be asked.
             keeper.load_later(unit.job_id, None)
             raise InDoubt(
@@ -319,6 +337,8 @@ async def make_durable(keeper: JobKeeper, unit: UnitOfWork, artifacts: Mapping[s
             ) from error
         directory_of_job = places.job_dir(unit.job_id)
         await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)
+        if isinstance(error, KeyUsed):
+            raise
         sentence = str(error) if isinstance(error, StoreError) else f"{error.strerror}: {directory}."
         raise Unavailable(f"{sentence} The job was not submitted; try again.") from error
     finally:

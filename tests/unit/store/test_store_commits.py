@@ -13,7 +13,7 @@ import pytest
 
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason
-from app.model.status import JobStatus
+from app.model.status import AttemptEnding, AttemptState, JobStatus
 from app.store import statements
 from app.store.errors import (
     ConstraintViolated,
@@ -24,7 +24,6 @@ from app.store.errors import (
     StoreUnavailable,
 )
 from app.store.store import Store
-from app.store.tables import AttemptEnding, AttemptState
 from app.store.writes import (
     AcknowledgeReports,
     AddArtifact,
