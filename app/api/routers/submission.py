@@ -35,7 +35,7 @@ from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 from app.scheduler.adaptive.version_state import VersionNote
-from app.worker.requests.submission_keys import hash_of, key_of
+from app.worker.requests.submission_keys import hash_of, key_of, key_of_version
 
 _MAX_FILES = 100
 _JSON = frozenset({"application/json", "text/json"})
@@ -254,6 +254,7 @@ async def replace_job(
     plane: Plane,
     principal: Principal,
     sent: _Sent,
+    idempotency_key: IdempotencyKey = None,
     dry_run: _DryRun = False,
 ) -> Response | schema.Replaced:
     """Replace a running job by a new version of it
@@ -265,10 +266,18 @@ async def replace_job(
     the document with all defaults if it would be accepted.
     """
     files = sent.files
-    graph = await while_connected(request, plane.replacing.planned(jobid, sent.graph, files))
+
+    async def planned() -> JobGraph:
+        return await while_connected(request, plane.replacing.planned(jobid, sent.graph, files))
+
     if dry_run:
-        return json_response(masked_document(to_document(graph)))
-    number = await plane.replacing.replace(jobid, graph, files, requested_by=principal)
+        return json_response(masked_document(to_document(await planned())))
+    key = await key_of_version(idempotency_key, sent.document_hash, files)
+
+    async def replaced() -> int:
+        return await plane.replacing.replace(jobid, await planned(), files, principal, key)
+
+    number = await plane.replacing.once(jobid, key, replaced)
     url = f"/jobs/{jobid}/versions"
     response.headers["Location"] = url
     return schema.Replaced(version=number, versions_url=url)

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from app.store.errors import KeyUsed
 from app.store.store import Store
 from app.store.writes import AddSubmissionKey
+from app.worker.job.mailbox import IdempotencyKey
 from app.worker.refusals import InDoubt, StateConflict, Unavailable
 from app.worker.retrying import reading
 
@@ -30,13 +31,25 @@ async def key_of(
     author: str, key: str | None, document_hash: str, files: Mapping[str, bytes]
 ) -> AddSubmissionKey | None:
     """What makes a submission known again; None if it has no key."""
-    if key is None:
-        return None
+    return None if key is None else AddSubmissionKey(author, key, document_hash, await _hash_of_files(files))
 
-    def hash_files() -> str:
-        return hash_of({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
 
-    return AddSubmissionKey(author, key, document_hash, await asyncio.to_thread(hash_files))
+async def key_of_version(
+    key: str | None, document_hash: str, files: Mapping[str, bytes]
+) -> IdempotencyKey | None:
+    """What makes a new version of a job known again, among the requests of the job; None if it has no key."""
+    return (
+        None
+        if key is None
+        else IdempotencyKey(key, hash_of(["graph", document_hash, await _hash_of_files(files)]))
+    )
+
+
+async def _hash_of_files(files: Mapping[str, bytes]) -> str:
+    def digests() -> dict[str, str]:
+        return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+    return hash_of(await asyncio.to_thread(digests))
 
 
 class SubmissionKeys:
