@@ -225,7 +225,8 @@ def test_a_submission_is_repeated_only_if_the_server_says_so(
                 send(client, {}, {})
         else:
             assert send(client, {}, {}) == JOB_ID
-    assert len(fake.sent("POST", "/jobs")) == times
+    keys = [request.headers["idempotency-key"] for request in fake.sent("POST", "/jobs")]
+    assert len(keys) == times and len(set(keys)) == 1
 
 
 def test_a_declaration_whose_answer_was_lost_is_known_again(fake: Any) -> None:
