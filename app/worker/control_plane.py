@@ -164,6 +164,7 @@ class ControlPlane:
         self._closing = True
         self.events.close()
         await self.planner.close()
+        await self.submission.syntax.close()
         await self._keeper.close()
 
     def take_offer(self, offer: Offer) -> None:

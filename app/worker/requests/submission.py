@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -48,20 +45,11 @@ from app.worker.requests.declared import refusal_at_submission
 from app.worker.requests.planning import Planner
 from app.worker.requests.requirements import initial_requirements
 from app.worker.requests.submission_keys import SubmissionKeys
+from app.worker.requests.syntax import SyntaxHelper
 
 log = structlog.get_logger()
 
 _DOUBT_RETRY_S = 0.5
-_COMPILE: Final = """
-import sys
-try:
-    compile(sys.stdin.buffer.read(), sys.argv[1], "exec", dont_inherit=True)
-except SyntaxError as error:
-    print(f"{error.lineno or 1} {type(error).__name__}: {error.msg}")
-except ValueError as error:
-    print(f"1 {error}")  # NUL, before Python 3.11.4
-"""
-_COMPILE_LIMIT_S: Final = 20.0
 
 
 class Submission:
@@ -70,7 +58,7 @@ class Submission:
     def __init__(self, keeper: JobKeeper, planner: Planner, new_id: Callable[[], str]) -> None:
         self._keeper, self._planner, self._new_id = keeper, planner, new_id
         self._host, self._places = keeper.host, keeper.places
-        self.keys = SubmissionKeys(keeper.store)
+        self.keys, self.syntax = SubmissionKeys(keeper.store), SyntaxHelper()
 
     async def plan(
         self,
@@ -93,7 +81,7 @@ class Submission:
         if errors:
             raise InvalidRequest(*errors)
         if program.type is JobType.BATCH:
-            return await self._looked_at(await _graph_of_batch(program, artifacts), artifacts)
+            return await self._looked_at(await self._graph_of_batch(program, artifacts), artifacts)
         if program.program.origin is not None:
             self._check_origin(program.program.origin)
         try:
@@ -107,6 +95,19 @@ class Submission:
         except BaseException:
             self._host.refill()
             raise
+
+    async def _graph_of_batch(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+        """There is nothing to be planned in a BATCH program."""
+        script = program.program.script
+        if program.runtime.environment is None:
+            # Another Python may take what this one does not.
+            fault = await self.syntax.find_fault(script, artifacts[script])
+            if fault is not None:
+                raise InvalidRequest(fault)
+        try:
+            return graph_of_batch(program)
+        except GraphErrors as error:
+            raise InvalidRequest(*error.errors) from None
 
     async def _looked_at(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> JobGraph:
         """``graph``, if what it is to run in can be had and has what it needs."""
@@ -232,37 +233,6 @@ class Submission:
         if errors:
             raise InvalidRequest(*errors)
         return options, requirements
-
-
-def syntax_fault(script: str, content: bytes) -> str | None:
-    """What keeps ``content`` from being Python, in a sentence with file and line; None if nothing does, or it cannot be
-    told. It is found out without running it, in a process of its own, which a script may bring down."""
-    command = [sys.executable, "-I", "-W", "ignore", "-c", _COMPILE, script]
-    try:
-        ended = subprocess.run(
-            command, input=content, capture_output=True, timeout=_COMPILE_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    line, _, what = ended.stdout.decode(errors="replace").strip().partition(" ")
-    if not what:
-        return None
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{script}, line {line}: {what}; the program runs with Python {python}."
-
-
-async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
-    """There is nothing to be planned in a BATCH program."""
-    spec = program.program
-    if program.runtime.environment is None:
-        # Another Python may take what this one does not.
-        fault = await asyncio.to_thread(syntax_fault, spec.script, artifacts[spec.script])
-        if fault is not None:
-            raise InvalidRequest(fault)
-    try:
-        return graph_of_batch(program)
-    except GraphErrors as error:
-        raise InvalidRequest(*error.errors) from None
 
 
 def checkpoints_of(graph: JobGraph, working_dir: Path | None) -> dict[str, str]:
