@@ -114,9 +114,10 @@ asyncio.run(main())
 
 
 async def test_a_server_that_is_killed_leaves_no_process_behind() -> None:
-    with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        pid = int(await asyncio.to_thread(server.stdout.readline))
-        assert psutil.pid_exists(pid)
-        server.kill()
+    server = await asyncio.create_subprocess_exec(sys.executable, "-c", _SERVER, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    pid = int(await server.stdout.readline())
+    assert psutil.pid_exists(pid)
+    server.kill()
+    await server.wait()
     await until_gone(pid)
