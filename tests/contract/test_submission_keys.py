@@ -41,6 +41,13 @@ async def jobs(world: World) -> list[str]:
     return [one["id"] for one in (await world.get("/jobs"))["jobs"]]
 
 
+async def stop(world: World) -> None:
+    """As a server stops: the next one has its jobs at once."""
+    await world.host.close()
+    await world.control_plane.close()
+    await world.store.expire_leases()
+
+
 def listed(content: bytes, *, is_yaml: bool = False) -> list[tuple[str, Any]]:
     graph = yaml.safe_dump(LISTED) if is_yaml else json.dumps(LISTED)
     name, kind = ("graph.yaml", "application/yaml") if is_yaml else ("graph.json", "application/json")
@@ -114,6 +121,7 @@ async def test_a_key_is_kept_until_its_job_is_forgotten(database_url: str, tmp_p
     async with open_world(database_url, tmp_path) as world:
         job_id = await accepted(post(world))
         await world.completed(job_id, 1)
+        await stop(world)
     async with open_world(database_url, tmp_path) as world:
         assert await accepted(post(world)) == job_id
         assert (await post(world, {**GRAPH, "name": "other"})).status_code == 409
@@ -226,6 +234,7 @@ async def test_a_repeated_batch_has_the_number_of_the_first(database_url: str, t
         for answer in await asyncio.gather(*(batch(world) for _ in range(4))):
             assert (answer.json()["id"], answer.headers["location"]) == (1, "/batches/1")
         (job_id,) = await jobs(world)
+        await stop(world)
     async with open_world(database_url, directory) as world:
         object.__setattr__(world.info.settings, "livy_files_dir", programs_of(world))
         assert (await batch(world)).json()["appId"] == job_id
@@ -255,3 +264,18 @@ async def test_servers_that_share_the_jobs_know_the_keys_of_each_other(
             assert len(kept) <= number + 1, "the files of what was not stored are removed"
         shown = (await second.http.get("/jobs")).json()["jobs"]
         assert len(shown) == 5
+
+
+async def test_any_server_answers_a_repeated_batch(postgresql_url: str, tmp_path: Path) -> None:
+    (programs := tmp_path / "programs").mkdir()
+    (programs / "etl.py").write_text(SCRIPT)
+    (data := tmp_path / "data").mkdir()
+    async with two(postgresql_url, data) as (first, second, network):
+        for app in network.apps.values():
+            object.__setattr__(app.state.info.settings, "livy_files_dir", programs)
+        batch = await first.http.post("/batches", json={"file": "etl.py"}, headers=KEY)
+        again = await second.http.post("/batches", json={"file": "etl.py"}, headers=KEY)
+        assert (batch.status_code, again.status_code) == (201, 201), again.text
+        assert again.json()["appId"] == batch.json()["appId"]
+        assert again.headers["location"] == batch.headers["location"] == "/batches/1"
+        assert not second.owns(batch.json()["appId"])
