@@ -216,7 +216,6 @@ def test_who_gives_up_is_told_what_continues() -> None:
 def test_a_submission_is_repeated_only_if_the_server_says_so(
     fake: Any, headers: dict[str, str], times: int
 ) -> None:
-    """If it may have been carried out, the next one would be a second job with the sinks of the first one."""
     doubt = (503, {"errors": ["It is not known whether job 1 was submitted."]}, headers)
     fake.on("POST", "/jobs", doubt, (202, {"jobid": JOB_ID, "jobUrl": ""}))
     with closing(Client(fake.url)) as client:
