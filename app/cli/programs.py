@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.models import OptionInfo
 
-from app.cli.client import Client, Json
+from app.cli.client import Client, Json, new_key
 from app.cli.errors import Refused, UsageError
 from app.cli.output import printable, warn
 from app.cli.require import parse_bounds
@@ -309,14 +309,18 @@ def _file_hint(sentences: Sequence[str], path: Path, artifacts: Mapping[str, byt
 
 def send_to(client: Client, method: str, path: str, submitted: Submitted, *, dry_run: bool = False) -> Json:
     """Send it to ``path``, or ask what would become of it; the server's answer."""
+    # A request that is repeated because its answer was lost is answered as the first one.
+    headers = None if dry_run else new_key()
     params = {"dryRun": "true"} if dry_run else None
     patience_s = PLANNING_ANSWER_S if submitted.preparation else None
     if not submitted.artifacts:
-        return client.request(method, path, params=params, body=submitted.document, answer_s=patience_s)[0]
+        return client.request(
+            method, path, params=params, headers=headers, body=submitted.document, answer_s=patience_s
+        )[0]
     graph = json.dumps(submitted.document, allow_nan=False).encode()
     files = [("graph", ("graph.json", graph, "application/json"))]
     files += [
         ("files", (name, content, "application/octet-stream"))
         for name, content in submitted.artifacts.items()
     ]
-    return client.request(method, path, params=params, files=files, answer_s=patience_s)[0]
+    return client.request(method, path, params=params, headers=headers, files=files, answer_s=patience_s)[0]

@@ -1,4 +1,4 @@
-"""Job statuses as clients see them (Flink's enum)."""
+"""The statuses of jobs as clients see them (Flink's enum), and of their attempts."""
 
 from __future__ import annotations
 
@@ -26,3 +26,18 @@ class JobStatus(StrEnum):
 
 
 TERMINAL_STATUSES: Final = (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
+
+
+class AttemptState(StrEnum):
+    """LIVE: a driver process of the attempt may exist. DEAD: nothing of it is alive."""
+
+    LIVE = "LIVE"
+    DEAD = "DEAD"
+
+
+class AttemptEnding(StrEnum):
+    """STOPPED: by order, to be followed by another attempt or because the job ends."""
+
+    FINISHED = "FINISHED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"

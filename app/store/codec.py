@@ -36,6 +36,7 @@ from app.model.rescale import (
 )
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.state_partitions import Numbers, with_partitions
+from app.model.status import AttemptEnding, AttemptState
 from app.scheduler.adaptive.state import JobState, Phase
 from app.store import statements, tables
 from app.store.errors import StoreError
@@ -248,12 +249,12 @@ ATTEMPTS: Final = Rows(
     tables.attempts,
     Attempt,
     {
-        "state": (str, tables.AttemptState),
+        "state": (str, AttemptState),
         "parallelism": _text(Json(tuple[tuple[str, int], ...], "set of parallelisms")),
         "host": _PROSE,
         "spark_version": _PROSE,
         "ui_url": _PROSE,
-        "ending": (str, tables.AttemptEnding),
+        "ending": (str, AttemptEnding),
         "ended_why": _PROSE,
     },
 )

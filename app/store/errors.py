@@ -40,6 +40,10 @@ class ConstraintViolated(StoreError):
     """The database refused a row: a rule of the schema would be broken. This is a defect of the caller."""
 
 
+class KeyUsed(ConstraintViolated):
+    """The author of a submission has used its Idempotency-Key before, for a job that is stored."""
+
+
 class JobExists(StoreError):
     """A job with that id is stored already."""
 

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from app.model.rescale import RescaleRecord
 from app.store import codec, statements
 from app.store.codec import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES
-from app.store.errors import ConstraintViolated, JobExists, LeaseLost, StateConflict, StoreError
+from app.store.errors import ConstraintViolated, JobExists, KeyUsed, LeaseLost, StateConflict, StoreError
 from app.store.events import event_row, insert_events
 from app.store.statements import Row, sql
 from app.store.writes import (
@@ -29,6 +29,7 @@ from app.store.writes import (
     AddLivyBatch,
     AddRequirements,
     AddScalingPolicy,
+    AddSubmissionKey,
     AddVersion,
     Attempt,
     CreateJob,
@@ -65,6 +66,7 @@ class MergedUnits:
     requirements: list[Row] = field(default_factory=list)
     policies: list[Row] = field(default_factory=list)
     idempotency: list[dict[str, Any]] = field(default_factory=list)
+    submission_keys: list[dict[str, Any]] = field(default_factory=list)
     rescales: dict[tuple[str, int], RescaleRecord] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -101,6 +103,9 @@ class MergedUnits:
                     self.idempotency.append(
                         {"job_id": job_id, **asdict(write), "changed": int(write.changed)}
                     )
+                case AddSubmissionKey():
+                    author = codec.plain_text(write.author)
+                    self.submission_keys.append({"job_id": job_id, **asdict(write), "author": author})
                 case PutAttempt(attempt):
                     self.attempts[job_id, attempt.attempt] = attempt
                     self.acknowledged.pop((job_id, attempt.attempt), None)
@@ -175,9 +180,10 @@ class MergedUnits:
         """
         Raises:
             ChainBroken: a state does not follow the stored one.
-            ConstraintViolated: an idempotency key is stored with another answer.
+            ConstraintViolated: an idempotency key is stored with another answer, or (KeyUsed) for another job.
         """
         self._write_states(connection)
+        self._write_submission_keys(connection)
         self._write_idempotency(connection)
         if self.artifacts:
             statements.insert(connection, statements.INSERT_ARTIFACT, self.artifacts)
@@ -200,6 +206,11 @@ class MergedUnits:
         rows = self.idempotency
         if rows and statements.insert(connection, statements.INSERT_IDEMPOTENCY, rows) != len(rows):
             raise ConstraintViolated("An Idempotency-Key has another answer already.")
+
+    def _write_submission_keys(self, connection: Connection) -> None:
+        rows = self.submission_keys
+        if rows and statements.insert(connection, statements.INSERT_SUBMISSION_KEY, rows) != len(rows):
+            raise KeyUsed("An Idempotency-Key was used for another job already.")
 
     def _write_states(self, connection: Connection) -> None:
         rows: list[Row] = []

@@ -33,6 +33,7 @@ from app.store.tables import (
     livy_batches,
     rescales,
     scaling_policies,
+    submission_keys,
 )
 from app.store.writes import Attempt
 
@@ -223,6 +224,15 @@ def load_answer(connection: Connection, job_id: str, key: str) -> tuple[str, int
     query = select(idempotency).where(idempotency.c.job_id == job_id, idempotency.c.key == key)
     row = connection.execute(query).first()
     return None if row is None else (row.request_hash, row.version, bool(row.changed))
+
+
+def load_submission(connection: Connection, author: str, key: str) -> tuple[str, str, str] | None:
+    """The job that ``author`` submitted with this Idempotency-Key, and the hashes of its document and files. None if
+    there is none."""
+    own = submission_keys.c
+    query = select(own.job_id, own.document_hash, own.files_hash)
+    row = connection.execute(query.where(own.author == codec.plain_text(author), own.key == key)).first()
+    return None if row is None else (row[0], row[1], row[2])
 
 
 def load_artifacts(connection: Connection, job_id: str, version: int = 1) -> dict[str, bytes]:

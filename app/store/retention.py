@@ -13,12 +13,11 @@ from sqlalchemy import Column, ColumnElement, ScalarSelect, Table, and_, case, f
 from sqlalchemy.engine import Connection
 
 from app.model.public_event import FORGOTTEN_JOB, PublicEventType
-from app.model.status import TERMINAL_STATUSES
+from app.model.status import TERMINAL_STATUSES, AttemptState
 from app.store.errors import StateConflict
 from app.store.events import insert_of_cluster
 from app.store.statements import sql
 from app.store.tables import (
-    AttemptState,
     age_clock,
     artifacts,
     attempts,

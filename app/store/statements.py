@@ -195,6 +195,7 @@ DESCRIBE_DRIVER = Statement(
     ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
 )
 INSERT_ARTIFACT = _insert(tables.artifacts)
+INSERT_SUBMISSION_KEY = _insert(tables.submission_keys, " ON CONFLICT (author, key) DO NOTHING")
 INSERT_LIVY_BATCH = Statement("INSERT INTO livy_batches (job_id) VALUES ", "(?)")
 
 # FOR SHARE: until this transaction ends no owner can take over the lease; if one just did, this waits for

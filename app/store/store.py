@@ -252,6 +252,7 @@ class Store:
     attempts = _method(queries.load_attempts)
     scaling_policies = _method(queries.load_scaling_policies)
     answer = _method(queries.load_answer)
+    submission = _method(queries.load_submission)
     artifacts = _method(queries.load_artifacts)
     artifact_digests = _method(queries.load_artifact_digests)
     rescales = _method(queries.load_rescales)

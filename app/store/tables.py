@@ -13,7 +13,6 @@ the triggers that keep terminal rescale records, requirements and policies uncha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 from sqlalchemy import (
     BigInteger,
@@ -33,7 +32,7 @@ from sqlalchemy import (
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
-from app.model.status import TERMINAL_STATUSES, JobStatus
+from app.model.status import TERMINAL_STATUSES, AttemptState, JobStatus
 
 metadata = MetaData(
     naming_convention={
@@ -44,21 +43,6 @@ metadata = MetaData(
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     }
 )
-
-
-class AttemptState(StrEnum):
-    """LIVE: a driver process of the attempt may exist. DEAD: nothing of it is alive."""
-
-    LIVE = "LIVE"
-    DEAD = "DEAD"
-
-
-class AttemptEnding(StrEnum):
-    """STOPPED: by order, to be followed by another attempt or because the job ends."""
-
-    FINISHED = "FINISHED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
 
 
 def _one_of(column: str, values: Iterable[str]) -> str:
@@ -220,6 +204,17 @@ idempotency = Table(
     Column("created_ms", BigInteger, nullable=False),
     CheckConstraint("changed IN (0, 1)", name="changed"),
     sqlite_with_rowid=False,
+)
+
+# The submissions that had an Idempotency-Key. A key is kept as long as its job.
+submission_keys = Table(
+    "submission_keys",
+    metadata,
+    Column("author", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("job_id", Text, ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False, unique=True),
+    Column("document_hash", Text, nullable=False),
+    Column("files_hash", Text, nullable=False),
 )
 
 # The time of the age clock: one row, and none before the first housekeeping.

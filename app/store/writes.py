@@ -14,10 +14,9 @@ from app.model.public_event import PublicEvent
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import ScalingPolicy
-from app.model.status import JobStatus
+from app.model.status import AttemptEnding, AttemptState, JobStatus
 from app.model.value import value
 from app.scheduler.adaptive.state import JobState
-from app.store.tables import AttemptEnding, AttemptState
 
 FIRST_EPOCH = 1
 """The epoch that a job's first owner has, by creating the job."""
@@ -77,6 +76,17 @@ class AddIdempotencyKey:
     version: int
     changed: bool
     created_ms: int
+
+
+@value
+class AddSubmissionKey:
+    """The job is what ``author`` submitted with an Idempotency-Key. The hashes tell a repeat from another submission,
+    and what differs."""
+
+    author: str
+    key: str
+    document_hash: str
+    files_hash: str
 
 
 @value
@@ -195,6 +205,7 @@ Write = (
     | AddRequirements
     | AddScalingPolicy
     | AddIdempotencyKey
+    | AddSubmissionKey
     | PutRescale
     | PutAttempt
     | AcknowledgeReports

@@ -8,7 +8,6 @@ import structlog
 
 from app.cluster.ports import DriverHost, Offer
 from app.cluster.slot_pool import HOLDING_MS
-from app.model.jobgraph import JobGraph
 from app.model.protocol import Acknowledgement, Orders, Registration, Report
 from app.model.requirements import Bounds, OnTimeout
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
@@ -126,6 +125,7 @@ class ControlPlane:
         )
         self.planner = Planner(host, places, limit_s=planning_timeout_s)
         self.submission = Submission(self._keeper, self.planner, new_id)
+        self.submit = self.submission.submit
         self.logs = DriverLogs(store, lambda: self._closing)
         self.executor_logs = ExecutorLogs(store, places.cluster)
         self.replacing = Replacing(self._keeper, self.submission)
@@ -164,6 +164,7 @@ class ControlPlane:
         self._closing = True
         self.events.close()
         await self.planner.close()
+        await self.submission.syntax.close()
         await self._keeper.close()
 
     def take_offer(self, offer: Offer) -> None:
@@ -175,17 +176,6 @@ class ControlPlane:
         return self._keeper.exists(job_id) or self._keeper.broker.pool.knows(job_id)
 
     # -- jobs
-
-    async def submit(
-        self,
-        graph: JobGraph,
-        artifacts: Mapping[str, bytes],
-        *,
-        requested_by: str | None = None,
-        is_livy_batch: bool = False,
-    ) -> str:
-        """As `Submission.submit`."""
-        return await self.submission.submit(graph, artifacts, requested_by, is_livy_batch=is_livy_batch)
 
     def jobs(self) -> Sequence[JobView]:
         """Every job that is remembered, newest first."""

@@ -246,7 +246,7 @@ async def test_a_client_that_hangs_up_ends_the_planning(world: World) -> None:
         return 0
 
     world.host.plan = plan
-    asking = asyncio.create_task(_hanging_up(world, begun))
+    asking = asyncio.create_task(hanging_up(world, begun))
     await begun.wait()
     await asking
 
@@ -257,9 +257,9 @@ async def test_a_client_that_hangs_up_ends_the_planning(world: World) -> None:
     await nothing_is_left(world)
 
 
-async def _hanging_up(world: World, begun: asyncio.Event) -> None:
+async def hanging_up(world: World, begun: asyncio.Event, **headers: str) -> None:
     """POST /jobs of a client whose connection ends once the planning has begun."""
-    request = world.http.build_request("POST", "/jobs", files=form(PROGRAM))
+    request = world.http.build_request("POST", "/jobs", files=form(PROGRAM), headers=headers)
     body = await request.aread()
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 

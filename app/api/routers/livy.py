@@ -18,13 +18,14 @@ from app.api.held_bytes import claim
 from app.api.info import ServerInfo
 from app.api.limits import FORM_LIMIT_BYTES
 from app.api.openapi import refusals, request_body
-from app.api.parameters import MAX_NUMBER, WholeNumber
+from app.api.parameters import MAX_NUMBER, IdempotencyKey, WholeNumber
 from app.api.requests import read_json_object, while_connected
 from app.api.routes import Operation
 from app.api.schema import livy as schema
 from app.model.graphdoc import GraphErrors
 from app.model.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
 from app.model.status import JobStatus
+from app.worker.control_plane import ControlPlane
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.refusals import (
     InDoubt,
@@ -34,6 +35,8 @@ from app.worker.refusals import (
     UnknownJob,
 )
 from app.worker.requests.livy import find_files, read_files
+from app.worker.requests.submission_keys import hash_of, key_of
+from app.worker.retrying import reading
 from app.worker.views import JobView
 
 _MAX_NUMBER = 2**31 - 1
@@ -49,10 +52,12 @@ Number = Annotated[
 ]
 
 
-async def _body(request: Request) -> LivyBatch:
-    def parsed(document: dict[str, object]) -> LivyBatch:
+async def _body(request: Request) -> tuple[LivyBatch, str]:
+    """The batch, and the hash of the document as it was sent."""
+
+    def parsed(document: dict[str, object]) -> tuple[LivyBatch, str]:
         try:
-            return parse_livy_batch(document)
+            return parse_livy_batch(document), hash_of(document)
         except GraphErrors as error:
             raise bad_request(*error.errors) from None
 
@@ -78,7 +83,13 @@ _UNKNOWN = refusals({404: "There is no Livy batch 7."})
 @router.post(
     "",
     status_code=201,
-    responses=refusals({400: "file: '/etc/passwd' is not for programs: only files below /srv/jobs are."}),
+    responses=refusals(
+        {
+            400: "file: '/etc/passwd' is not for programs: only files below /srv/jobs are.",
+            409: "Idempotency-Key 'nightly-1' was used before for another submission, that of job "
+            "0b7c1f6a9d2e4c58a1f03e9b6d7c2a44: the document of this one differs. Use a new key.",
+        }
+    ),
     openapi_extra=request_body("Which program, and how.", {"application/json": schema.BODY}),
 )
 async def create_batch(
@@ -87,28 +98,45 @@ async def create_batch(
     plane: Plane,
     info: Info,
     principal: Principal,
-    body: Annotated[LivyBatch, Depends(_body)],
+    body: Annotated[tuple[LivyBatch, str], Depends(_body)],
+    idempotency_key: IdempotencyKey = None,
 ) -> schema.LivyBatch:
     """Submit a Python program by its path, as to Livy
 
     The program and its files are read from the server's host, below its setting `livy_files_dir`. The job is a BATCH
     program with the upper bound numExecutors times executorCores, and runs once. Fields that Slotwise cannot fulfil
-    are refused.
+    are refused. A repeated request with its Idempotency-Key is answered with the batch of the first one, and submits
+    nothing, if the files have not changed.
     """
-    files = await _read(request, body, info)
+    batch, document_hash = body
+    files = await _read(request, batch, info)
+    key = await key_of(principal, idempotency_key, document_hash, files)
+
+    async def submitted() -> str:
+        graph = await while_connected(request, plane.submission.plan(batch.program, files))
+        return await plane.submit(graph, files, principal, is_livy_batch=True, key=key)
+
     try:
-        graph = await while_connected(request, plane.submission.plan(body.program, files))
-        job_id = await plane.submit(graph, files, requested_by=principal, is_livy_batch=True)
+        job_id = await plane.submission.keys.once(key, submitted)
     except InvalidRequest as error:
         raise bad_request(*map(in_words_of_livy, error.errors)) from None
     try:
         number = await plane.livy.number_of(job_id)
+        if key is not None and (control_planes := request.app.state.control_planes) is not None:
+            # It may be the job of another one.
+            await reading(control_planes.look_up(job_id))
     except Unavailable as error:
-        raise InDoubt(
+        kind = InDoubt if key is None else Unavailable
+        raise kind(
             f"Job {job_id} was submitted, but its number as a batch cannot be read: {error}"
         ) from error
     response.headers["Location"] = f"/batches/{number}"
-    return _batch(number, plane.job(job_id), info.url)
+    return _batch(number, _shown(plane, job_id), info.url)
+
+
+def _shown(plane: ControlPlane, job_id: str) -> JobView | UnreadableJob:
+    unreadable = {job.job_id: job for job in plane.unreadable_jobs()}
+    return unreadable.get(job_id) or plane.job(job_id)
 
 
 def _batch(number: int, job: JobView | UnreadableJob, url: str, log: Sequence[str] = ()) -> schema.LivyBatch:
@@ -161,12 +189,11 @@ async def list_batches(
 ) -> schema.LivyBatchList:
     """The jobs that were submitted as batches, oldest first"""
     total, numbers = await plane.livy.page(first, size)
-    unreadable = {job.job_id: job for job in plane.unreadable_jobs()}
     sessions = []
     for job_id, number in numbers.items():
         # It may have been forgotten meanwhile.
         with contextlib.suppress(UnknownJob):
-            sessions.append(_batch(number, unreadable.get(job_id) or plane.job(job_id), info.url))
+            sessions.append(_batch(number, _shown(plane, job_id), info.url))
     return schema.LivyBatchList(first=first, total=total, sessions=sessions)
 
 

@@ -20,7 +20,7 @@ from app.api.dependencies import Job, Plane, Principal
 from app.api.errors import ApiError, bad_request
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 from app.api.openapi import answered, request_body
-from app.api.parameters import Boolean, JobId
+from app.api.parameters import Boolean, IdempotencyKey, JobId
 from app.api.requests import body_chunks, decoded, header, read_body, too_large, while_connected
 from app.api.routes import Operation
 from app.api.schema import runs as schema
@@ -35,6 +35,7 @@ from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 from app.scheduler.adaptive.version_state import VersionNote
+from app.worker.requests.submission_keys import hash_of, key_of, key_of_version
 
 _MAX_FILES = 100
 _JSON = frozenset({"application/json", "text/json"})
@@ -79,37 +80,44 @@ class _InMemory(MultiPartParser):
     spool_max_size = FORM_LIMIT_BYTES
 
 
-async def _sent(request: Request) -> tuple[JobGraph | ProgramDocument, dict[str, bytes]]:
-    """What a request sends: a graph or a program, and the files that go with it."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a request sends: a graph or a program, and the files that go with it. ``document_hash``: of the document as
+    it was sent."""
+
+    graph: JobGraph | ProgramDocument
+    files: dict[str, bytes]
+    document_hash: str
+
+
+async def _sent(request: Request) -> Sent:
     content_type = header(request, "content-type") or "application/json"
     media = content_type.partition(";")[0].strip().lower()
-    files: dict[str, bytes] = {}
-    graph: JobGraph | ProgramDocument
     if media == _FORM:
         form = await _read_form(request)
         if form.graph is None:
             form.errors.append("The form has no part named graph.")
         if form.errors or form.graph is None:
             raise bad_request(*form.errors)
-        graph, files = await _graph(form.graph, is_json=form.graph_is_json), form.files
-    elif media in _JSON or media in _YAML:
-        body = await read_body(request)
-        graph = await _graph(body, is_json=media in _JSON)
-    else:
-        raise ApiError(
-            415,
-            f"The Content-Type {shown(media)} is not supported: send application/json, application/yaml or"
-            f" {_FORM}.",
-        )
-    return graph, files
+        return await _read(form.graph, form.files, is_json=form.graph_is_json)
+    if media in _JSON or media in _YAML:
+        return await _read(await read_body(request), {}, is_json=media in _JSON)
+    raise ApiError(
+        415,
+        f"The Content-Type {shown(media)} is not supported: send application/json, application/yaml or {_FORM}.",
+    )
 
 
-async def _graph(body: bytes, *, is_json: bool) -> JobGraph | ProgramDocument:
+async def _read(body: bytes, files: dict[str, bytes], *, is_json: bool) -> Sent:
     if not body.strip():
         raise bad_request("The job graph is empty: a document with name and vertices is expected.")
+
+    def parsed(text: bytes) -> Sent:
+        document = decode_json_strict(text) if is_json else decode_yaml_strict(text)
+        return Sent(parse_submitted(document), files, hash_of(document))
+
     try:
-        decode = decode_json_strict if is_json else decode_yaml_strict
-        return await decoded(lambda text: parse_submitted(decode(text)), body)
+        return await decoded(parsed, body)
     except (StrictJsonError, StrictYamlError, GraphErrors) as error:
         raise bad_request(*error.errors) from None
 
@@ -158,8 +166,7 @@ async def _take(form: _Form, name: str, part: UploadFile | str) -> None:
         form.errors.append(f"The part {shown(name)} is not known: {_FORM_HINT} is expected.")
 
 
-_Sent = Annotated[tuple[JobGraph | ProgramDocument, dict[str, bytes]], Depends(_sent)]
-"""A graph or a program, and the files that go with it."""
+_Sent = Annotated[Sent, Depends(_sent)]
 _DryRun = Annotated[
     Boolean,
     Query(
@@ -191,6 +198,7 @@ async def submit_job(
     plane: Plane,
     principal: Principal,
     sent: _Sent,
+    idempotency_key: IdempotencyKey = None,
     dry_run: _DryRun = False,
 ) -> Response | Submitted:
     """Submit a job
@@ -199,14 +207,25 @@ async def submit_job(
     All errors of a graph are answered at once, each with its place. A document with `script` is a program: a driver
     runs it up to where it waits for its queries, which takes some seconds, and its vertices are read from its plan.
     The end of the connection ends this planning. With `from` the job continues from a copy of a checkpoint.
+    A repeated request with its Idempotency-Key is answered with the job of the first one, and submits nothing.
     """
-    graph, files = sent
-    if isinstance(graph, ProgramDocument) or graph.runtime.is_own:
-        graph = await while_connected(request, plane.submission.plan(graph, files))
+    files = sent.files
+
+    async def planned() -> JobGraph:
+        if isinstance(sent.graph, JobGraph) and not sent.graph.runtime.is_own:
+            return sent.graph
+        return await while_connected(request, plane.submission.plan(sent.graph, files))
+
     if dry_run:
+        graph = await planned()
         await plane.submission.check(graph, files)
         return json_response(masked_document(to_document(graph)))
-    job_id = await plane.submit(graph, files, requested_by=principal)
+    key = await key_of(principal, idempotency_key, sent.document_hash, files)
+
+    async def submitted() -> str:
+        return await plane.submit(await planned(), files, principal, key=key)
+
+    job_id = await plane.submission.keys.once(key, submitted)
     response.headers["Location"] = url = f"/jobs/{job_id}"
     return Submitted(jobid=job_id, job_url=url)
 
@@ -235,6 +254,7 @@ async def replace_job(
     plane: Plane,
     principal: Principal,
     sent: _Sent,
+    idempotency_key: IdempotencyKey = None,
     dry_run: _DryRun = False,
 ) -> Response | schema.Replaced:
     """Replace a running job by a new version of it
@@ -245,11 +265,19 @@ async def replace_job(
     `GET /jobs/:jobid/versions` has the outcome. With dryRun=true nothing changes, and the answer (200) is
     the document with all defaults if it would be accepted.
     """
-    submitted, files = sent
-    graph = await while_connected(request, plane.replacing.planned(jobid, submitted, files))
+    files = sent.files
+
+    async def planned() -> JobGraph:
+        return await while_connected(request, plane.replacing.planned(jobid, sent.graph, files))
+
     if dry_run:
-        return json_response(masked_document(to_document(graph)))
-    number = await plane.replacing.replace(jobid, graph, files, requested_by=principal)
+        return json_response(masked_document(to_document(await planned())))
+    key = await key_of_version(idempotency_key, sent.document_hash, files)
+
+    async def replaced() -> int:
+        return await plane.replacing.replace(jobid, await planned(), files, principal, key)
+
+    number = await plane.replacing.once(jobid, key, replaced)
     url = f"/jobs/{jobid}/versions"
     response.headers["Location"] = url
     return schema.Replaced(version=number, versions_url=url)

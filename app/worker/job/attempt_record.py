@@ -16,7 +16,7 @@ from app.cluster.ports import DriverRef
 from app.durablefiles import read_regular, write_whole
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
 from app.model.sparkui import LOOPBACK
-from app.store.tables import AttemptEnding
+from app.model.status import AttemptEnding
 from app.store.writes import Attempt
 
 REPORT: Final = TypeAdapter(Report)

@@ -18,10 +18,10 @@ from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.secret_texts import secrets_of, without_secrets
+from app.model.status import AttemptEnding
 from app.scheduler.adaptive import events
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
-from app.store.tables import AttemptEnding
 from app.store.writes import Attempt
 from app.worker.job.attempt_record import Ended, read_outcome
 from app.worker.job.mailbox import RequestDecision

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from app.cluster.driverlogs import OpenLog, log_file_of, open_log
 from app.model.secret_texts import secrets_of
+from app.model.status import AttemptState
 from app.store.store import Store
-from app.store.tables import AttemptState
 from app.store.writes import Attempt
 from app.worker.refusals import LogGone, Unavailable, UnknownAttempt
 from app.worker.requests.log_lines import MOST_BYTES, FoundLines, find_lines

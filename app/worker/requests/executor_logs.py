@@ -17,8 +17,8 @@ from app.cluster.ports import (
     NoApplication,
     NoExecutorLog,
 )
+from app.model.status import AttemptState
 from app.store.store import Store
-from app.store.tables import AttemptState
 from app.store.writes import Attempt
 from app.worker.refusals import LogGone, StateConflict, Unavailable
 from app.worker.requests.driver_logs import attempt_in, secrets_of_job

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from weakref import WeakValueDictionary
 
 import structlog
@@ -23,10 +23,12 @@ from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.step import status_of
 from app.store.writes import AddArtifact, AddVersion
 from app.worker.job.files import artifacts_name, write_artifacts
-from app.worker.job.mailbox import RequestDecision
+from app.worker.job.mailbox import IdempotencyKey, RequestDecision, first_answer
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.refusals import InvalidRequest, NotServed, StateConflict, Unavailable
 from app.worker.requests.submission import Submission
+from app.worker.retrying import reading
+from app.worker.views import RequirementsResult
 
 log = structlog.get_logger()
 
@@ -37,6 +39,24 @@ class Replacing:
     def __init__(self, keeper: JobKeeper, submission: Submission) -> None:
         self._keeper, self._submission, self._places = keeper, submission, keeper.places
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def once(
+        self, job_id: str, key: IdempotencyKey | None, replace: Callable[[], Awaitable[int]]
+    ) -> int:
+        """The number of the version that ``replace`` stores with ``key``, or that was stored with it before: then
+        ``replace`` is not called. Whoever comes meanwhile waits.
+
+        Raises:
+            StateConflict: the key was used for another request of the job.
+        """
+        if key is None:
+            return await replace()
+        async with self._turns.setdefault(f"{job_id} {key.key}", asyncio.Lock()):
+            stored = await reading(self._keeper.store.answer(job_id, key.key))
+            if stored is None:
+                return await replace()
+            request_hash, version, changed = stored
+            return first_answer(key, (request_hash, RequirementsResult(version, changed))).version
 
     async def planned(
         self, job_id: str, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]
@@ -66,7 +86,12 @@ class Replacing:
         return graph
 
     async def replace(
-        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None = None
+        self,
+        job_id: str,
+        graph: JobGraph,
+        artifacts: Mapping[str, bytes],
+        requested_by: str | None = None,
+        key: IdempotencyKey | None = None,
     ) -> int:
         """The number of the new version, which is durable and on its way into force."""
         options, _ = await self._submission.checked(job_id, graph, artifacts, requested_by)
@@ -88,7 +113,7 @@ class Replacing:
                     f"{error.strerror}: {directory}. The job was not replaced; try again."
                 ) from error
             await job.worker.ask(
-                lambda state: _decide(state, JobVersion(number, graph, options), artifacts, requested_by)
+                lambda state: _decide(state, JobVersion(number, graph, options), artifacts, requested_by), key
             )
             own = job.state.versions
             kept = {artifacts_name(each) for each in (own.current, own.spare or 0, number)}
@@ -157,6 +182,7 @@ def _decide(
     document = json.dumps(to_document(version.graph), separators=(",", ":"))
     return RequestDecision(
         VersionRequested(version, requested_by),
+        RequirementsResult(version.number, changed=True),
         rows=(
             AddVersion(version.number, state.versions.current, document, version.options),
             *(AddArtifact(name, content, version.number) for name, content in artifacts.items()),

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -28,13 +25,14 @@ from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.state import Finished, JobState
 from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state, status_of
-from app.store.errors import JobExists, OutcomeUnknown, StoreError
+from app.store.errors import JobExists, KeyUsed, OutcomeUnknown, StoreError
 from app.store.writes import (
     FIRST_EPOCH,
     AddArtifact,
     AddEvents,
     AddLivyBatch,
     AddRequirements,
+    AddSubmissionKey,
     CreateJob,
     UnitOfWork,
 )
@@ -46,20 +44,12 @@ from app.worker.requests.artifacts import refused_artifacts
 from app.worker.requests.declared import refusal_at_submission
 from app.worker.requests.planning import Planner
 from app.worker.requests.requirements import initial_requirements
+from app.worker.requests.submission_keys import SubmissionKeys
+from app.worker.requests.syntax import SyntaxHelper
 
 log = structlog.get_logger()
 
 _DOUBT_RETRY_S = 0.5
-_COMPILE: Final = """
-import sys
-try:
-    compile(sys.stdin.buffer.read(), sys.argv[1], "exec", dont_inherit=True)
-except SyntaxError as error:
-    print(f"{error.lineno or 1} {type(error).__name__}: {error.msg}")
-except ValueError as error:
-    print(f"1 {error}")  # NUL, before Python 3.11.4
-"""
-_COMPILE_LIMIT_S: Final = 20.0
 
 
 class Submission:
@@ -68,6 +58,7 @@ class Submission:
     def __init__(self, keeper: JobKeeper, planner: Planner, new_id: Callable[[], str]) -> None:
         self._keeper, self._planner, self._new_id = keeper, planner, new_id
         self._host, self._places = keeper.host, keeper.places
+        self.keys, self.syntax = SubmissionKeys(keeper.store), SyntaxHelper()
 
     async def plan(
         self,
@@ -90,7 +81,7 @@ class Submission:
         if errors:
             raise InvalidRequest(*errors)
         if program.type is JobType.BATCH:
-            return await self._looked_at(await _graph_of_batch(program, artifacts), artifacts)
+            return await self._looked_at(await self._graph_of_batch(program, artifacts), artifacts)
         if program.program.origin is not None:
             self._check_origin(program.program.origin)
         try:
@@ -105,6 +96,19 @@ class Submission:
             self._host.refill()
             raise
 
+    async def _graph_of_batch(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+        """There is nothing to be planned in a BATCH program."""
+        script = program.program.script
+        if program.runtime.environment is None:
+            # Another Python may take what this one does not.
+            fault = await self.syntax.find_fault(script, artifacts[script])
+            if fault is not None:
+                raise InvalidRequest(fault)
+        try:
+            return graph_of_batch(program)
+        except GraphErrors as error:
+            raise InvalidRequest(*error.errors) from None
+
     async def _looked_at(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> JobGraph:
         """``graph``, if what it is to run in can be had and has what it needs."""
         if graph.runtime.is_own:
@@ -116,9 +120,7 @@ class Submission:
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
         """Refuse what `submit` would refuse. Nothing is stored."""
-        if graph.program is not None:
-            # A job that starts has another warm driver made once it runs: until then that would be in its way.
-            self._host.refill()
+        self._refill(graph)
         await self.checked("", graph, artifacts, None)
         self._check_checkpoints(graph)
 
@@ -126,11 +128,16 @@ class Submission:
         self,
         graph: JobGraph,
         artifacts: Mapping[str, bytes],
-        requested_by: str | None,
+        requested_by: str | None = None,
         *,
         is_livy_batch: bool = False,
+        key: AddSubmissionKey | None = None,
     ) -> str:
-        """Make the job durable, start scheduling it, and return its id. ``is_livy_batch``: it gets a number besides."""
+        """Make the job durable, start scheduling it, and return its id. ``is_livy_batch``: it gets a number besides.
+
+        Raises:
+            KeyUsed: with ``key`` a job was submitted before.
+        """
         job_id = self._new_id()
         options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
         self._check_checkpoints(graph)
@@ -151,13 +158,25 @@ class Submission:
             AddEvents(submission_events(state, now_ms)),
             *(AddArtifact(name, content) for name, content in artifacts.items()),
             *[AddLivyBatch()] * is_livy_batch,
+            *([] if key is None else [key]),
         )
         job = self._keeper.build_new(state, now_ms, requested_by)
-        if await make_durable(self._keeper, unit, artifacts):
+        try:
+            is_new = await make_durable(self._keeper, unit, artifacts)
+        except BaseException:
+            self._refill(graph)
+            raise
+        if is_new:
             self._keeper.add(job)
             job.deliver(StartScheduling())
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
         return job_id
+
+    def _refill(self, graph: JobGraph) -> None:
+        """After the planning of a job that does not start. One that starts has another warm driver made once it runs:
+        until then that would be in its way."""
+        if graph.program is not None:
+            self._host.refill()
 
     def _check_checkpoints(self, graph: JobGraph) -> None:
         """
@@ -216,37 +235,6 @@ class Submission:
         return options, requirements
 
 
-def syntax_fault(script: str, content: bytes) -> str | None:
-    """What keeps ``content`` from being Python, in a sentence with file and line; None if nothing does, or it cannot be
-    told. It is found out without running it, in a process of its own, which a script may bring down."""
-    command = [sys.executable, "-I", "-W", "ignore", "-c", _COMPILE, script]
-    try:
-        ended = subprocess.run(
-            command, input=content, capture_output=True, timeout=_COMPILE_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    line, _, what = ended.stdout.decode(errors="replace").strip().partition(" ")
-    if not what:
-        return None
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{script}, line {line}: {what}; the program runs with Python {python}."
-
-
-async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
-    """There is nothing to be planned in a BATCH program."""
-    spec = program.program
-    if program.runtime.environment is None:
-        # Another Python may take what this one does not.
-        fault = await asyncio.to_thread(syntax_fault, spec.script, artifacts[spec.script])
-        if fault is not None:
-            raise InvalidRequest(fault)
-    try:
-        return graph_of_batch(program)
-    except GraphErrors as error:
-        raise InvalidRequest(*error.errors) from None
-
-
 def checkpoints_of(graph: JobGraph, working_dir: Path | None) -> dict[str, str]:
     """The checkpoints that a program has chosen, and the vertices of their sinks.
 
@@ -284,7 +272,7 @@ async def make_durable(keeper: JobKeeper, unit: UnitOfWork, artifacts: Mapping[s
     added to ``keeper`` at once. If not, whoever has taken it up has written to it, and ``keeper`` will see who.
 
     Raises:
-        Unavailable: nothing was stored.
+        Unavailable, KeyUsed: nothing was stored.
         InDoubt: it is not known whether it was.
     """
     places, directory = keeper.places, keeper.places.artifacts_dir(unit.job_id)
@@ -311,7 +299,7 @@ async def make_durable(keeper: JobKeeper, unit: UnitOfWork, artifacts: Mapping[s
                 keeper.load_later(unit.job_id, None)
                 return False
     except (OSError, StoreError) as error:
-        if in_doubt:
+        if in_doubt and not isinstance(error, KeyUsed):
             # A job that is stored is run, and needs its files: it is taken up when the database can be asked.
             keeper.load_later(unit.job_id, None)
             raise InDoubt(
@@ -319,6 +307,8 @@ async def make_durable(keeper: JobKeeper, unit: UnitOfWork, artifacts: Mapping[s
             ) from error
         directory_of_job = places.job_dir(unit.job_id)
         await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)
+        if isinstance(error, KeyUsed):
+            raise
         sentence = str(error) if isinstance(error, StoreError) else f"{error.strerror}: {directory}."
         raise Unavailable(f"{sentence} The job was not submitted; try again.") from error
     finally:

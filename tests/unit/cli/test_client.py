@@ -216,7 +216,6 @@ def test_who_gives_up_is_told_what_continues() -> None:
 def test_a_submission_is_repeated_only_if_the_server_says_so(
     fake: Any, headers: dict[str, str], times: int
 ) -> None:
-    """If it may have been carried out, the next one would be a second job with the sinks of the first one."""
     doubt = (503, {"errors": ["It is not known whether job 1 was submitted."]}, headers)
     fake.on("POST", "/jobs", doubt, (202, {"jobid": JOB_ID, "jobUrl": ""}))
     with closing(Client(fake.url)) as client:
@@ -225,7 +224,8 @@ def test_a_submission_is_repeated_only_if_the_server_says_so(
                 send(client, {}, {})
         else:
             assert send(client, {}, {}) == JOB_ID
-    assert len(fake.sent("POST", "/jobs")) == times
+    keys = [request.headers["idempotency-key"] for request in fake.sent("POST", "/jobs")]
+    assert len(keys) == times and len(set(keys)) == 1
 
 
 def test_a_declaration_whose_answer_was_lost_is_known_again(fake: Any) -> None:

@@ -13,24 +13,25 @@ import pytest
 
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason
-from app.model.status import JobStatus
+from app.model.status import AttemptEnding, AttemptState, JobStatus
 from app.store import statements
 from app.store.errors import (
     ConstraintViolated,
     JobExists,
+    KeyUsed,
     LeaseLost,
     StateConflict,
     StoreError,
     StoreUnavailable,
 )
 from app.store.store import Store
-from app.store.tables import AttemptEnding, AttemptState
 from app.store.writes import (
     AcknowledgeReports,
     AddArtifact,
     AddIdempotencyKey,
     AddLivyBatch,
     AddRequirements,
+    AddSubmissionKey,
     DescribeDriver,
     PutAttempt,
     PutRescale,
@@ -202,6 +203,21 @@ async def test_a_unit_that_is_committed_again_is_applied_once(store: Store) -> N
     found = await store.load_job(JOB)
     assert found is not None and found.seq == 2
     assert len(await store.rescales(JOB)) == 2
+
+
+async def test_one_of_the_submissions_with_a_key_is_stored(store: Store) -> None:
+    first = samples.creation().add(AddSubmissionKey("me", "key", "document", "files"))
+    second = samples.creation(2).add(AddSubmissionKey("me", "key", "other", "files"))
+    of_another = samples.creation(3).add(AddSubmissionKey("you", "key", "other", "files"))
+    outcomes = await commit_together(store, first, second, of_another)
+    assert [type(outcome) for outcome in outcomes] == [type(None), KeyUsed, type(None)]
+    # One that is in doubt is committed again, and is its own.
+    await store.commit(first)
+    with pytest.raises(KeyUsed):
+        await store.commit(second)
+    assert await store.load_job(samples.job_id(2)) is None
+    assert await store.submission("me", "key") == (JOB, "document", "files")
+    assert await store.submission("you", "other") is None
 
 
 async def test_another_unit_with_the_same_state_number_is_refused(store: Store) -> None:

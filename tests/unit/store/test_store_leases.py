@@ -26,6 +26,7 @@ from app.store.writes import (
     AddIdempotencyKey,
     AddLivyBatch,
     AddScalingPolicy,
+    AddSubmissionKey,
     AddVersion,
     CreateJob,
     DescribeDriver,
@@ -87,6 +88,7 @@ WRITES: dict[type, Write] = {
         AddVersion(2, 1, "{}", JobOptions()),
         SetVersion(1),
         AddLivyBatch(),
+        AddSubmissionKey("me", "key", "hash", "hash"),
         AddScalingPolicy(ScalingPolicy(2, FloorCeiling(1, 8))),
     )
 }

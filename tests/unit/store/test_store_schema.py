@@ -56,6 +56,7 @@ ROWS = {
     "artifacts": "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES ('j', 1, 'a', 's', '')",
     "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
     "livy_batches": "INSERT INTO livy_batches (job_id) VALUES ('j')",
+    "submission_keys": "INSERT INTO submission_keys VALUES ('me', 'k', 'j', 'd', 'f')",
 }
 _SECOND_OPEN = ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 3, 'u3'")
 
@@ -79,6 +80,8 @@ REFUSED = {
     "an answer that is neither changed nor not": "UPDATE idempotency SET changed = 2",
     "two numbers of a Livy batch": ROWS["livy_batches"],
     "a Livy batch without its job": "INSERT INTO livy_batches (job_id) VALUES ('x')",
+    "a key of a submission without its job": "INSERT INTO submission_keys VALUES ('me', 'l', 'x', 'd', 'f')",
+    "two keys of one submission": "INSERT INTO submission_keys VALUES ('me', 'l', 'j', 'd', 'f')",
     "an artifact twice": ROWS["artifacts"],
     "an artifact of a version 0": ROWS["artifacts"].replace("'j', 1,", "'j', 0,"),
     "a second open rescale": _SECOND_OPEN,

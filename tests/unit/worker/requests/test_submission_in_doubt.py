@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.store.errors import JobExists, LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
-from app.store.writes import UnitOfWork
+from app.store.writes import AddSubmissionKey, UnitOfWork
 from app.worker.ownership.leases import Ownership
 from app.worker.refusals import InDoubt, Unavailable
 from app.worker.requests import submission
@@ -39,6 +39,35 @@ async def in_doubt(rig: Rig, error: StoreError = AWAY, *, is_stored: bool) -> tu
     with pytest.raises(Unavailable):
         rig.plane.job(job)
     return job, units[0]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_with_a_key_a_submission_in_doubt_can_be_repeated(
+    sqlite_url: str, tmp_path: Path, *, is_stored: bool
+) -> None:
+    key = AddSubmissionKey("me", "key", "document", "files")
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        ids = []
+
+        async def commit(unit: UnitOfWork) -> None:
+            ids.append(unit.job_id)
+            if is_stored:
+                await rig._commit(unit)
+            rig.fail_commits(AWAY)
+            raise LOST
+
+        async def submit() -> str:
+            return await rig.plane.submit(graph(), {}, "me", key=key)
+
+        rig.store.commit = commit  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match=r"not known whether job .* repeat the request") as refused:
+            await rig.plane.submission.keys.once(key, submit)
+        assert not isinstance(refused.value, InDoubt), "which is not to be tried again"
+        rig.fail_commits(None)
+        job = await rig.plane.submission.keys.once(key, submit)
+        assert (job == ids[0]) == is_stored
+        await rig.until(lambda: job in rig.plane._keeper.jobs, "the job is served")
+        assert len(list(rig.plane.jobs())) == 1
 
 
 @pytest.mark.parametrize("error", [AWAY, LeaseLost("1", "somebody", 1)], ids=["away", "lease lost"])
