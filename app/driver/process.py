@@ -155,9 +155,10 @@ class DriverProcess:
         assignment = None if self._warm else self._rope.next()
         assigned = None if assignment is None else read_assignment(assignment)
         if assigned is not None and not isinstance(assigned, PlanningSpec):
-            work_dir = Path(assigned[0].work_dir)
-            self._link_log(work_dir)
-            leave_word(work_dir, {"type": "failed", **told_of(describe(error))})
+            spec, _ = assigned
+            self._link_log(Path(spec.work_dir))
+            told = {"type": "failed", "plan_version": spec.plan_version, **told_of(describe(error))}
+            leave_word(Path(spec.work_dir), told)
 
     def _go_to_working_dir(self, working_dir: str) -> None:
         """Go to the working directory of the job, with the JVM: once, for its program may have gone on from there."""
