@@ -4,6 +4,7 @@ blame (`Failure.outside`)."""
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import traceback
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from app.driver.causes import (
     says_nothing,
     user_error,
 )
+
+
+log = logging.getLogger(__name__)
 
 
 class DriverError(Exception):
@@ -230,13 +234,12 @@ def _text_of(error: BaseException) -> str:
             # A cause without a message, as a NullPointerException, says less than what it caused.
             if not found or not says_nothing(_first_paragraph(told)):
                 found = f"{name}: {told or 'no message'}" if (message or "").startswith(told) else told
-    except Exception:
-        # The JVM may be gone, which alone could give its text.
-        return found or str(getattr(error, "errmsg", ""))
+    except Exception as gone:
+        log.debug("the JVM does not say what has failed: %s", gone)
     if file and file not in found:
         name, _, message = found.partition(": ")
         found = f"{name}: file {file}: {message}"
-    return found
+    return found or str(getattr(error, "errmsg", ""))
 
 
 def _first_paragraph(text: str) -> str:
