@@ -154,6 +154,7 @@ _QUERY_PREAMBLE = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s
 _BEHIND = re.compile(r"at [\w.$/<>-]+\(|at (?:org|java|scala)\.|JVM stacktrace|Driver stacktrace|== ")
 _CAUSED_BY = re.compile(r"^\s*Caused by: ", re.MULTILINE)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _LIBRARY = ("/pyspark/", "/py4j/", "/app/driver/", "<frozen", "site-packages")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 
@@ -207,7 +208,8 @@ def _root_cause(error: BaseException, stack: str, text: str | None) -> tuple[str
             name, message = inner[-1].group(1).rpartition(".")[2], inner[-1].group(2)
         else:
             message = _first_paragraph(text)
-    return name, _ERROR_CLASS.sub("", message), _place(stack if text is None else text)
+    message = _SQL_STATE.sub("", _ERROR_CLASS.sub("", message))
+    return name, message, _place(stack if text is None else text)
 
 
 def _told(text: str, stack: str = "") -> str:

@@ -248,3 +248,4 @@ def test_what_failed_in_another_thread_of_spark_is_told(rig: Bench) -> None:
     )
     failed = failure_of(rig, with_python(rig, body))
     assert "no such luck" in failed["error"] and "awaitResult" not in failed["error"], failed
+    assert "awaitResult" in failed["stack"]

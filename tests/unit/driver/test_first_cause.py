@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ def told(monkeypatch: pytest.MonkeyPatch, failure: Failure, ends_s: float | None
 
 
 def thrown(name: str, message: str = "", *, within: str = "") -> Failure:
-    kind = type(name, (Exception,), {"__module__": "py4j.protocol" if name.startswith("Py4J") else "a.b"})
+    made = type(name, (Exception,), {"__module__": "py4j.protocol" if name.startswith("Py4J") else "a.b"})
+    kind = getattr(builtins, name, made)
     failure = describe(kind(message))
     return Failure(failure.sentence, f"{within}{failure.stack}", user_error="X at job.py, line 3")
 
