@@ -236,16 +236,3 @@ def test_a_jvm_that_is_killed_is_what_everything_else_follows_from(
     assert failed["error"].startswith("The driver's JVM was killed by signal 9 (SIGKILL)"), failed
     assert failed["recoverable"] and failed["outside"] and not failed["by_cluster"]
     assert driver.exit_status() == 4
-
-
-def test_what_failed_in_another_thread_of_spark_is_told(rig: Bench) -> None:
-    """Spark waits for a table that it broadcasts, and its own words for the end of that wait say nothing."""
-    body = (
-        "from pyspark.sql import functions as F\n"
-        "def f(x):\n"
-        "    small = x.sparkSession.range(3).select(F.raise_error(F.lit('no such luck')).cast('bigint').alias('k'))\n"
-        "    return x.join(F.broadcast(small), 'k', 'left')\n"
-    )
-    failed = failure_of(rig, with_python(rig, body))
-    assert "no such luck" in failed["error"] and "awaitResult" not in failed["error"], failed
-    assert "awaitResult" in failed["stack"]
