@@ -155,7 +155,8 @@ _SQL_ERROR: Final = re.compile(
 
 # Sentences that wrap what has happened, or follow from it.
 _SAYS_NOTHING: Final = re.compile(
-    r"(?:^|^null|^(?:[\w$]+\.)+[A-Z][\w$]+|Exception thrown in awaitResult|Job aborted|Writing job aborted|Task failed while writing rows"
+    r"(?:^|^null|^(?:[\w$]+\.)+[A-Z][\w$]+"
+    r"|Exception thrown in awaitResult|Job aborted|Writing job aborted|Task failed while writing rows"
     r"(?: to \S+)?|cancelled because SparkContext was shut down|An error occurred while calling \S+"
     r"|Multiple failures in stage materialization|and provide the full stack trace)[\s.:]*$"
 )

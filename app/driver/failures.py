@@ -24,7 +24,6 @@ from app.driver.causes import (
     user_error,
 )
 
-
 log = logging.getLogger(__name__)
 
 

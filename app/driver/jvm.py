@@ -24,7 +24,6 @@ from pathlib import Path
 from app.driver.failures import DriverError, Failure, one_line
 from app.durablefiles import write_whole
 from app.model.javaoptions import MEMORY_SETTING, OPENED_PACKAGES
-from app.model.sentences import signal_named
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
 
 # Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
@@ -126,6 +125,11 @@ def write_options(path: Path, options: Iterable[str]) -> str:
     return f"@{path}"
 
 
+def _signal(number: int) -> str:
+    names = {each.value: f" ({each.name})" for each in signal.Signals}
+    return f"signal {number}{names.get(number, '')}"
+
+
 @dataclass
 class Jvm:
     """A JVM that was started; `connect` makes it the gateway of this process."""
@@ -148,10 +152,12 @@ class Jvm:
                 f"give the job a larger one by {MEMORY_SETTING}."
             )
         elif number in _KILLING:
-            who = ": the kernel does that to a host that has no memory left" if number == signal.SIGKILL else ""
-            return Failure(f"The driver's JVM was killed by {signal_named(number)}{who}.", "", killed=True)
+            who = (
+                ": the kernel does that to a host that has no memory left" if number == signal.SIGKILL else ""
+            )
+            return Failure(f"The driver's JVM was killed by {_signal(number)}{who}.", "", killed=True)
         elif status < 0:
-            how = f"The driver's JVM crashed with {signal_named(number)}: its log is that of the driver."
+            how = f"The driver's JVM crashed with {_signal(number)}: its log is that of the driver."
         else:
             how = f"The driver's JVM ended with exit status {status}: its log is that of the driver."
         return Failure(how, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import signal
 from collections.abc import Iterable
 
 
@@ -36,12 +35,6 @@ def ended(text: str) -> str:
     """Foreign text that another sentence follows."""
     text = text.rstrip()
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def signal_named(number: int) -> str:
-    """Signal ``number`` with its name, if it has one."""
-    known = {each.value: f" ({each.name})" for each in signal.Signals}
-    return f"signal {number}{known.get(number, '')}"
 
 
 def duration_in_words(duration_ms: int) -> str:

@@ -16,7 +16,6 @@ from types import FrameType
 
 from app.driver.failures import DriverError, Failure, describe, one_line
 
-
 _LEAVES = ("exit", "quit", "sys.exit", "os._exit")
 
 

@@ -18,7 +18,6 @@ from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.secret_texts import secrets_of, without_secrets
-from app.model.sentences import signal_named
 from app.scheduler.adaptive import events
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
@@ -248,7 +247,7 @@ def ended_in_words(pid: int, status: int | None) -> str:
     if status is None:
         how = "ended"
     elif status < 0:
-        how = f"was killed by {signal_named(-status)}"
+        how = f"was killed by signal {-status}"
     elif status == _FENCED_EXIT_STATUS:
         how = "gave up because a newer owner or attempt exists"
     else:

@@ -101,7 +101,9 @@ def test_what_only_wraps_another_is_never_told_for_it(said: list[str], told: str
 
 
 def test_a_cause_that_came_as_text_is_told() -> None:
-    sentence = describe(of_java(JavaError("SparkException", "Job aborted.", JavaError("E", NOT_WRITTEN)))).sentence
+    sentence = describe(
+        of_java(JavaError("SparkException", "Job aborted.", JavaError("E", NOT_WRITTEN)))
+    ).sentence
     assert sentence == "The job failed: IOException: No space left on device"
 
 
@@ -112,9 +114,12 @@ def of_a_query(message: str, *causes: str) -> Exception:
 
     class StreamingQueryException(Exception):
         __module__ = "pyspark.errors.exceptions.captured"
-        _stackTrace = "\n".join(
-            (f"org.apache.spark.sql.streaming.StreamingQueryException: {text}", "\tat org.apache.A.b(A.scala:1)")
-            + tuple(f"Caused by: {cause}\n\tat org.apache.A.b(A.scala:1)" for cause in causes)
+        _stackTrace = "".join(
+            f"{each}\n\tat org.apache.A.b(A.scala:1)\n"
+            for each in (
+                f"org.a.StreamingQueryException: {text}",
+                *(f"Caused by: {cause}" for cause in causes),
+            )
         )
 
     return StreamingQueryException(text)
@@ -126,12 +131,17 @@ def of_a_query(message: str, *causes: str) -> Exception:
         (["java.io.IOException: no luck"], "IOException: no luck", None),
         (["org.a.AException: no luck", "java.lang.NullPointerException"], "AException: no luck", None),
         (
-            ["org.a.AException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", f"org.b.BException: {AWAIT}"],
+            [
+                "org.a.AException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012",
+                f"org.b.BException: {AWAIT}",
+            ],
             "AException: Division by zero.",
             "DIVIDE_BY_ZERO",
         ),
         (
-            ['org.a.PythonException: Traceback (most recent call last):\n  File "/a/code.py", line 5, in f\nKeyError: 7'],
+            [
+                'org.a.AException: Traceback (most recent call last):\n  File "/a/code.py", line 5, in f\nKeyError: 7'
+            ],
             "The job failed at code.py:5: KeyError: 7",
             "KeyError at code.py:5",
         ),

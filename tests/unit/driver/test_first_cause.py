@@ -54,8 +54,12 @@ FOLLOWS = [
     thrown("Py4JNetworkError", "Error while sending or receiving"),
     thrown("Py4JNetworkError", "Answer from Java side is empty"),
     thrown("Py4JError", "An error occurred while calling o80.isActive"),
-    thrown("ConnectionRefusedError", "[Errno 111]", within="  File \"/x/py4j/a.py\", line 3, in f\n    x\n    ^\n"),
-    thrown("EOFError", within="  File \"/x/pyspark/serializers.py\", line 3, in read_int\n    raise EOFError\n"),
+    thrown(
+        "ConnectionRefusedError", "[Errno 111]", within='  File "/x/py4j/a.py", line 3, in f\n    x\n    ^\n'
+    ),
+    thrown(
+        "EOFError", within='  File "/x/pyspark/serializers.py", line 3, in read_int\n    raise EOFError\n'
+    ),
     thrown("SparkException", "Job 154 cancelled because SparkContext was shut down"),
     thrown("IllegalStateException", "Cannot call methods on a stopped SparkContext."),
 ]
@@ -78,7 +82,7 @@ def test_what_follows_from_the_end_of_the_jvm_waits_for_it(
     [
         thrown("ValueError", "no luck"),
         thrown("Py4JError", "An error occurred while calling o80.foo. Trace:\npy4j.Py4JException: no method"),
-        thrown("ConnectionRefusedError", "[Errno 111]", within="  File \"/x/kafka/a.py\", line 3\n"),
+        thrown("ConnectionRefusedError", "[Errno 111]", within='  File "/x/kafka/a.py", line 3\n'),
     ],
     ids=lambda each: each.sentence,
 )

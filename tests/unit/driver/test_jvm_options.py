@@ -121,7 +121,7 @@ def test_a_jvm_that_has_ended_says_how(
 def test_a_jvm_that_does_not_start_is_told_with_what_it_has_said(start: Callable[[str], Jvm]) -> None:
     print("of another", file=sys.stderr, flush=True)
     jvm = start("echo 'There is no room.'; exit 1")
-    with pytest.raises(DriverError, match="status 1 before it was ready: There is no room\\.$") as found:
+    with pytest.raises(DriverError, match=r"status 1 before it was ready: There is no room\.$") as found:
         jvm.wait_for_gateway()
     assert found.value.recoverable
 

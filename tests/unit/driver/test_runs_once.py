@@ -50,14 +50,18 @@ def of_program(error: BaseException) -> Failure:
 
 def lost() -> Failure:
     sentence = "ExecutorLostFailure (executor 1 exited unrelated to the running tasks)"
-    return of_program(type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol", "errmsg": sentence})())
+    return of_program(
+        type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol", "errmsg": sentence})()
+    )
 
 
 class Connecting(Exception):
     __module__ = "pyspark.errors.exceptions.captured"
 
 
-REFUSED = Connecting("It failed.\n\nJVM stacktrace:\norg.a.SparkException: It failed.\nCaused by: java.net.ConnectException: no\n")
+REFUSED = Connecting(
+    "It failed.\n\nJVM stacktrace:\norg.a.SparkException: It failed.\nCaused by: java.net.ConnectException: no\n"
+)
 
 OWN = [of_program(SystemExit(1)), of_program(ValueError("no luck"))]
 OUTSIDE = [of_program(ConnectionResetError("gone")), of_program(REFUSED), of_program(MemoryError()), lost()]
@@ -75,7 +79,9 @@ def failed(attempt: Ended, failure: Failure) -> Failure:
 
 
 @pytest.mark.parametrize("failure", OWN, ids=lambda each: each.sentence)
-@pytest.mark.parametrize("config", [{}, {"restart-strategy.type": "none"}, {"restart-strategy.type": "off"}], ids=str)
+@pytest.mark.parametrize(
+    "config", [{}, {"restart-strategy.type": "none"}, {"restart-strategy.type": "off"}], ids=str
+)
 def test_what_it_ends_itself_with_is_final(failure: Failure, config: dict[str, str]) -> None:
     for slots in (None, object()):
         found = failed(Ended(config, slots), failure)

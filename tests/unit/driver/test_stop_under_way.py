@@ -15,7 +15,9 @@ from app.driver.failures import Failure
 from app.driver.program.places import Places
 from app.driver.program.takeover import Takeover
 
-COMPLAINT = "the program stops its session while its query q runs: wait for it (query.awaitTermination()) or stop it"
+COMPLAINT = (
+    "the program stops its session while its query q runs: wait for it (query.awaitTermination()) or stop it"
+)
 
 
 def told_of(directory: Path, text: str) -> Failure | None:
