@@ -7,8 +7,8 @@ import logging
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from app.driver.executors import Executors, WarmUp
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.repartition import RepartitionFailed
+from app.driver.scala import jvm_runs
 from app.driver.session import add_files, check_cluster_conf
 from app.driver.vertices import Functions
 from app.durablefiles import is_within, is_written_within, write_whole
@@ -34,6 +35,7 @@ from app.model.protocol import OUTCOME_FILE, DriverSpec, Orders, Registration, R
 log = logging.getLogger(__name__)
 
 LAST_WORD_S = 10.0
+_JVM_END_S = 10.0
 _LOOK_EVERY_S = 2.0
 
 
@@ -65,14 +67,14 @@ class BaseAttempt(ABC):
         lock_file: str,
         registration: Callable[[SparkSession | None], Registration],
         open_session: Callable[[DriverSpec], SparkSession],
-        why_jvm_ended: Callable[[], str | None],
+        jvm_end: Callable[[float], Failure | None],
     ) -> None:
         self.spec = spec
         self._graph = graph
         self._lock_file = lock_file
         self._registration = registration
         self._open_session = open_session
-        self._why_jvm_ended = why_jvm_ended
+        self._jvm_end = jvm_end
         self._checkpoint_dir = Path(spec.checkpoint_dir)
         self._work_dir = Path(spec.work_dir)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -226,7 +228,7 @@ class BaseAttempt(ABC):
 
     def _last_word(self, **fields: object) -> Ending:
         """Report the end, and leave it in a file for a control plane that is away."""
-        self._leave(fields)
+        leave_word(self._work_dir, fields)
         self._deliver(fields)
         return Ending.DONE
 
@@ -236,17 +238,11 @@ class BaseAttempt(ABC):
         client.report(**fields)
         client.flush(LAST_WORD_S)
 
-    def _leave(self, fields: dict[str, object]) -> None:
-        """Write the report of the end where a control plane that is away now will find it."""
-        report = Report(seq=0, at_ms=epoch_ms(), **fields)  # type: ignore[arg-type]
-        write_whole(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)).encode())
-
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         if self._fenced:
             # Failures of a fenced driver are not reported.
             return self._give_up()
-        if failure.is_of_jvm and (why := self._why_jvm_ended()) is not None:
-            failure = Failure(why, failure.stack)
+        failure = self._first_cause(failure)
         log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)
         fields: dict[str, object] = {
             "type": "failed",
@@ -256,12 +252,18 @@ class BaseAttempt(ABC):
             **told_of(failure),
         }
         try:
-            self._leave(fields)
+            leave_word(self._work_dir, fields)
         except OSError as error:
             # A full disk may be what failed; the report is still sent.
             log.warning("the end of the attempt could not be written down: %s", error)
         self._deliver(fields)
         return Ending.FAILED
+
+    def _first_cause(self, failure: Failure) -> Failure:
+        """``failure``, or the end of the JVM, from which whatever failed since follows."""
+        is_ending = failure.is_of_jvm and not jvm_runs()
+        end = self._jvm_end(_JVM_END_S if is_ending else 0.0)
+        return failure if end is None else replace(end, stack=failure.stack)
 
     def _begun_version(self) -> int:
         """The newest plan that anything was begun with."""
@@ -270,6 +272,12 @@ class BaseAttempt(ABC):
     def _give_up(self) -> Ending:
         log.error("a newer owner or attempt exists: this driver ends without writing anything more")
         return Ending.FENCED
+
+
+def leave_word(work_dir: Path, fields: Mapping[str, object]) -> None:
+    """Write the report of the end where a control plane that is away now, or was never called, will find it."""
+    report = Report(seq=0, at_ms=epoch_ms(), **fields)  # type: ignore[arg-type]
+    write_whole(work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)).encode())
 
 
 def told_of(failure: Failure) -> dict[str, object]:

@@ -142,9 +142,23 @@ _ENVIRONMENT: Final = frozenset(
 )
 """Raised by a function, but told of something else: a file, a network, a database, memory, a JVM that is gone."""
 
+# The same, of Java, whose names say nothing of their superclasses. An EOFException is that of a worker that crashes.
+_ENVIRONMENT_OF_JAVA: Final = re.compile(
+    r"java\.(?:io\.(?!EOF|NotSerializable|Invalid)|net\.(?!MalformedURL|URISyntax)|nio\.file\.|sql\.SQL(?:Recoverable"
+    r"|Transient|NonTransientConnection|Timeout)|util\.concurrent\.TimeoutException)|javax\.net\.ssl\."
+)
+
 # Errors of SQL in the data: class 22 of the standard, and what raise_error and assert_true raise.
 _SQL_ERROR: Final = re.compile(
     r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\](?:(?!\[[A-Z]).){0,4000}?SQLSTATE: (22\w{3}|P0001)", re.DOTALL
+)
+
+# Sentences that wrap what has happened, or follow from it.
+_SAYS_NOTHING: Final = re.compile(
+    r"(?:^|^null|^(?:[\w$]+\.)+[A-Z][\w$]+"
+    r"|Exception thrown in awaitResult|Job aborted|Writing job aborted|Task failed while writing rows"
+    r"(?: to \S+)?|cancelled because SparkContext was shut down|An error occurred while calling \S+"
+    r"|Multiple failures in stage materialization|and provide the full stack trace)[\s.:]*$"
 )
 
 WORKER_CRASHED: Final = "Python worker crashed"
@@ -184,6 +198,11 @@ def is_of_files(error: BaseException, chain: Sequence[Link]) -> bool:
     if _OF_FILES.search(text) is None and _FILE_CLASSES.isdisjoint(named):
         return False
     return not (_LOAD_CLASSES.search(" ".join(named)) or _LOAD_WORDS.search(text))
+
+
+def says_nothing(sentence: str) -> bool:
+    """Whether ``sentence`` leaves open what has happened, which a cause may tell."""
+    return _SAYS_NOTHING.search(sentence) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +257,9 @@ def user_error(name: str, place: str | None, text: str, chain: Sequence[Link]) -
     if place is None and _CRASH in text:
         return WORKER_CRASHED
     if any(link.names & _ENVIRONMENT for link in chain):
+        return None
+    # What Python has raised in a task is further in than what Java makes of it.
+    if chain and any(map(_ENVIRONMENT_OF_JAVA.match, chain[-1].names)):
         return None
     if (match := _SQL_ERROR.search(text)) is not None:
         return match[1]

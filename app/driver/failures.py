@@ -4,6 +4,7 @@ blame (`Failure.outside`)."""
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import traceback
 from collections.abc import Sequence
@@ -19,8 +20,11 @@ from app.driver.causes import (
     is_of_files,
     java_causes,
     own_verdict,
+    says_nothing,
     user_error,
 )
+
+log = logging.getLogger(__name__)
 
 
 class DriverError(Exception):
@@ -80,7 +84,7 @@ class Failure:
     ``by_cluster``: it is known to be the cluster's doing. ``why``: a sentence on what in its chain of causes made it
     recoverable or not. ``user_error``: what the user's code raised, and where; the same input raises it again.
     ``query_id`` and ``batch_id``: of which query, and its batch, -1 for none. ``by_files``: a file of the input or of
-    the checkpoint is damaged or gone.
+    the checkpoint is damaged or gone. ``killed``: somebody, or the kernel, has ended the process that failed.
     """
 
     sentence: str
@@ -93,6 +97,7 @@ class Failure:
     query_id: str = ""
     batch_id: int = -1
     by_files: bool = False
+    killed: bool = False
 
     @classmethod
     def final(cls, sentence: str) -> Failure:
@@ -101,15 +106,18 @@ class Failure:
 
     @property
     def is_of_jvm(self) -> bool:
-        """Whether the JVM has not answered a call, and may have ended."""
-        return _NO_ANSWER.search(self.stack) is not None
+        """Whether it is what the end of a JVM looks like: a call without an answer, or the end of its SparkContext."""
+        return _OF_JVM.search(self.stack) is not None
 
     @property
     def outside(self) -> bool:
         """Whether the cluster is to blame and not the job's code: executors or their workers were lost, for no reason
-        that the job has given. The scheduler then blames neither a rescale nor a new version."""
-        return self.by_cluster or (
-            _LOST_EXECUTOR.search(self.sentence.partition("ExecutorLostFailure")[2]) is not None
+        that the job has given, or a process was killed. The scheduler then blames neither a rescale nor a new version.
+        """
+        return (
+            self.by_cluster
+            or self.killed
+            or _LOST_EXECUTOR.search(self.sentence.partition("ExecutorLostFailure")[2]) is not None
         )
 
 
@@ -118,7 +126,13 @@ TRANSIENT_ERRNOS = frozenset(
 )
 """Errors of the operating system that may be gone at the next attempt."""
 
-_NO_ANSWER = re.compile(r"Py4JNetworkError|Answer from Java side is empty|in connect_to_java_server")
+_OF_JVM = re.compile(
+    r"Py4JNetworkError|Answer from Java side is empty|in connect_to_java_server|Py4JError: An error occurred while "
+    r"calling \S+$|exception str\(\) failed|SparkContext (?:was|has been) shut ?down|stopped SparkContext"
+    r"|Shutdown in progress|RpcEnv already stopped"
+    r"|/py(?:spark|4j)/(?:.*\n){2,4}(?:Connection\w+|BrokenPipe|EOF)Error\b",
+    re.MULTILINE,
+)
 _LOST_EXECUTOR = re.compile(r"exited unrelated to the running tasks|[Ww]orker lost|decommission")
 _READING = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 
@@ -136,7 +150,10 @@ _HINTS = {
 
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)$')
 _QUERY_PREAMBLE = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
+_BEHIND = re.compile(r"at [\w.$/<>-]+\(|at (?:org|java|scala)\.|JVM stacktrace|Driver stacktrace|== ")
+_CAUSED_BY = re.compile(r"^\s*Caused by: ", re.MULTILINE)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _LIBRARY = ("/pyspark/", "/py4j/", "/app/driver/", "<frozen", "site-packages")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 
@@ -150,14 +167,14 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
     if isinstance(error, DriverError):
         said = Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.by_cluster)
         return _ruled(replace(said, by_files=error.by_files), chain)
-    name, message, found = _root_cause(error, stack)
+    text = _text_of(error) if came_through_spark(error) else None
+    name, message, found = _root_cause(error, stack, text)
     where = f"Vertex {vertex}" if vertex else "The job"
-    text = _spark_text(error) if came_through_spark(error) else ""
     message += next((hint for known, hint in _HINTS.items() if known in message), "")
     lead = place or (f"{where} failed at {found}" if found else f"{where} failed")
     sentence = f"{lead}: {name}: {message}" if message else f"{lead}{':' if place else ' with'} {name}."
     verdict = default_verdict(chain)
-    raised = user_error(name, place or found, text, chain)
+    raised = user_error(name, place or found, text or "", chain)
     told = Failure(one_line(sentence), stack, vertex, verdict.recoverable, why=verdict.why, user_error=raised)
     return _ruled(replace(told, by_files=is_of_files(error, chain)), chain)
 
@@ -177,41 +194,53 @@ def one_line(text: str, limit: int = 1000) -> str:
     return joined if len(joined) <= limit else joined[: limit - 3] + "..."
 
 
-def _root_cause(error: BaseException, stack: str) -> tuple[str, str, str | None]:
+def _root_cause(error: BaseException, stack: str, text: str | None) -> tuple[str, str, str | None]:
     """The innermost cause: its type, its message without Spark's wrapping, and the user's line if there is one.
 
-    A Python error that crossed the JVM arrives as text: the traceback inside the message names the true cause.
+    A Python error that crossed the JVM arrives as ``text``: the traceback inside the message names the true cause.
     """
-    text = _spark_text(error).partition(QUERY_MARK)[0]
-    name, message = type(error).__name__, text
-    if came_through_spark(error):
+    name, message = type(error).__name__, str(error) if text is None else text
+    if text is not None:
         inner = [match for line in text.splitlines() if (match := PYTHON_LINE.match(line))]
         inner = [match for match in inner if not match.group(1).startswith(("pyspark.", "py4j."))] or inner
         if inner:
             name, message = inner[-1].group(1).rpartition(".")[2], inner[-1].group(2)
         else:
             message = _first_paragraph(text)
-    return name, _ERROR_CLASS.sub("", message), _place(text if came_through_spark(error) else stack)
+    message = _SQL_STATE.sub("", _ERROR_CLASS.sub("", message))
+    return name, message, _place(stack if text is None else text)
 
 
-def _spark_text(error: BaseException) -> str:
+def _told(text: str, stack: str = "") -> str:
+    """What ``text`` of Spark's says of what happened; where it only wraps that, the innermost cause that says it, from
+    ``text`` or from the ``stack`` of the JVM."""
+    head = text.partition(QUERY_MARK)[0]
+    if not says_nothing(_first_paragraph(head)):
+        return head
+    causes = [each.partition(QUERY_MARK)[0] for each in _CAUSED_BY.split(f"{text}\n{stack}")[1:]]
+    return next((each for each in reversed(causes) if not says_nothing(_first_paragraph(each))), head)
+
+
+def _text_of(error: BaseException) -> str:
+    """What ``error``, of Spark's, says of what happened; of causes in Java, the innermost that says something."""
     if type(error).__name__ != "Py4JJavaError":
-        return str(error)
+        return _told(str(error), getattr(error, "_stackTrace", ""))
     found, file = "", ""
     try:
         for java in java_causes(getattr(error, "java_exception", None)):
             name, message = java.getClass().getSimpleName(), java.getMessage()
             if message and (read := _READING.search(message)):
                 file = read[1]
+            told = _told(message or "")
             # A cause without a message, as a NullPointerException, says less than what it caused.
-            if message or not found:
-                found = f"{name}: {message or 'no message'}"
-    except Exception:
-        return str(error)
+            if not found or not says_nothing(_first_paragraph(told)):
+                found = f"{name}: {told or 'no message'}" if (message or "").startswith(told) else told
+    except Exception as gone:
+        log.debug("the JVM does not say what has failed: %s", gone)
     if file and file not in found:
         name, _, message = found.partition(": ")
         found = f"{name}: file {file}: {message}"
-    return found or str(error)
+    return found or str(getattr(error, "errmsg", ""))
 
 
 def _first_paragraph(text: str) -> str:
@@ -219,15 +248,13 @@ def _first_paragraph(text: str) -> str:
     stripped = _ERROR_CLASS.sub("", _QUERY_PREAMBLE.sub("", text.strip()))
     kept: list[str] = []
     for line in stripped.splitlines():
-        if line.strip().startswith(
-            ("at org.", "at java.", "at scala.", "JVM stacktrace", "Driver stacktrace", "== ")
-        ):
+        if _BEHIND.match(line.strip()):
             break
         if not line.strip() and kept:
             break
         kept.append(line.strip())
     paragraph = " ".join(kept)
-    return paragraph.partition("SQLSTATE: ")[0].rstrip() or type(text).__name__
+    return paragraph.partition("SQLSTATE: ")[0].rstrip()
 
 
 def _place(text: str) -> str | None:

@@ -10,6 +10,8 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.driver.failures import DriverError
+from app.driver.failures import DriverError, Failure, one_line
 from app.durablefiles import write_whole
 from app.model.javaoptions import MEMORY_SETTING, OPENED_PACKAGES
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
@@ -38,6 +40,7 @@ _NOWHERE = "/proc"
 
 START_TIMEOUT_S = 60.0
 _POLL_S = 0.004
+_SAID_BYTES = 800
 
 # Chosen by measurement (docs/adr/0010-appcds-and-warm-drivers.md): the serial collector takes the least memory, and C2
 # compiles only what has run ten times as often as it would ask for by itself. So the start is left to C1, nearly as if
@@ -55,8 +58,11 @@ JAVA_OPTIONS = (
 # come later on the command line, so they win.
 DEFAULT_JAVA_OPTIONS = (*JAVA_OPTIONS, "-Xss8m", "-Xmx1g", "-XX:+ExitOnOutOfMemoryError")
 _HEAP = "-Xmx"
-_HEAP_IS_FULL = 3
-_END_S = 10.0
+_HEAP_IS_FULL = (3, 52)
+"""The exit status of Java's own end at an OutOfMemoryError, and of Spark's."""
+_KILLING = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+_CAUGHT = 128
+"""A JVM that catches a signal ends with its number and this."""
 
 
 def spark_home() -> Path:
@@ -119,6 +125,11 @@ def write_options(path: Path, options: Iterable[str]) -> str:
     return f"@{path}"
 
 
+def _signal(number: int) -> str:
+    names = {each.value: f" ({each.name})" for each in signal.Signals}
+    return f"signal {number}{names.get(number, '')}"
+
+
 @dataclass
 class Jvm:
     """A JVM that was started; `connect` makes it the gateway of this process."""
@@ -126,16 +137,30 @@ class Jvm:
     process: subprocess.Popen[bytes]
     info_file: Path
     heap: str
+    log_begins: int = 0
 
-    def why_ended(self) -> str | None:
-        """Why it has ended or is ending, in a sentence, if that was its heap."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self.process.wait(_END_S) == _HEAP_IS_FULL:
-                return (
-                    f"The heap of the driver's JVM, {self.heap}, is full (java.lang.OutOfMemoryError), so it has "
-                    f"ended: give the job a larger one by {MEMORY_SETTING}."
-                )
-        return None
+    def end(self, within_s: float) -> Failure | None:
+        """How it has ended, or does ``within_s`` seconds; None if it lives."""
+        try:
+            status = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+        number = -status if status < 0 else status - _CAUGHT
+        if status in _HEAP_IS_FULL:
+            how = (
+                f"The heap of the driver's JVM, {self.heap}, is full (java.lang.OutOfMemoryError), so it has ended: "
+                f"give the job a larger one by {MEMORY_SETTING}."
+            )
+        elif number in _KILLING:
+            who = (
+                ": the kernel does that to a host that has no memory left" if number == signal.SIGKILL else ""
+            )
+            return Failure(f"The driver's JVM was killed by {_signal(number)}{who}.", "", killed=True)
+        elif status < 0:
+            how = f"The driver's JVM crashed with {_signal(number)}: its log is that of the driver."
+        else:
+            how = f"The driver's JVM ended with exit status {status}: its log is that of the driver."
+        return Failure(how, "")
 
     def wait_for_gateway(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait for the handshake and publish it where PySpark looks for a gateway.
@@ -146,18 +171,31 @@ class Jvm:
         deadline = time.monotonic() + timeout_s
         while not self.info_file.exists():
             if self.process.poll() is not None:
+                said = self._said() or "its messages are in the log of the driver"
                 raise DriverError(
-                    f"The JVM ended with exit status {self.process.returncode} before it was ready; "
-                    f"its messages are in the log of the driver."
+                    f"The driver's JVM ended with exit status {self.process.returncode} before it was ready: {said}.",
+                    recoverable=True,
                 )
             if time.monotonic() > deadline:
-                raise DriverError(f"The JVM was not ready within {timeout_s:.0f} s.")
+                raise DriverError(
+                    f"The driver's JVM was not ready within {timeout_s:.0f} s.", recoverable=True
+                )
             time.sleep(_POLL_S)
         content = self.info_file.read_bytes()
         port, length = struct.unpack("!ii", content[:8])
         with contextlib.suppress(OSError):
             shutil.rmtree(self.info_file.parent)
         os.environ.update(zip(GATEWAY_VARIABLES, (str(port), content[8 : 8 + length].decode()), strict=True))
+
+    def _said(self) -> str:
+        """What it has printed, in a line; empty if that cannot be read."""
+        output = sys.stderr.fileno()
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(output).st_mode):
+                with open(f"/proc/self/fd/{output}", "rb") as log:
+                    log.seek(self.log_begins)
+                    return one_line(log.read(_SAID_BYTES).decode(errors="replace")).rstrip(".")
+        return ""
 
     def kill(self) -> None:
         """End it at once and wait until it is gone."""
@@ -192,6 +230,7 @@ def start_jvm(
     # The directory goes as soon as the JVM is ready.
     options = write_options(info_file.with_name("options"), (*asked, *extra))
     heap = [each for each in (*DEFAULT_JAVA_OPTIONS, *asked, *extra) if each.startswith(_HEAP)][-1]
+    log_begins = os.fstat(sys.stderr.fileno()).st_size
     process = subprocess.Popen(
         java_command_line(home, archive, [options]),
         stdin=subprocess.PIPE,
@@ -201,7 +240,7 @@ def start_jvm(
         pass_fds=inherited_fds,
         cwd=None if link is None else _NOWHERE,
     )
-    return Jvm(process, info_file, heap.removeprefix(_HEAP))
+    return Jvm(process, info_file, heap.removeprefix(_HEAP), log_begins)
 
 
 def _spark_environment() -> dict[str, str]:

@@ -89,7 +89,11 @@ class DriverProcess:
             # The environment of a program need not have what sources of ours are made with.
             import app.driver.batch.attempt
             import app.driver.sources.rate  # noqa: F401
-        self.jvm.wait_for_gateway(_WARM_START_TIMEOUT_S if self._warm else START_TIMEOUT_S)
+        try:
+            self.jvm.wait_for_gateway(_WARM_START_TIMEOUT_S if self._warm else START_TIMEOUT_S)
+        except DriverError as error:
+            self._tell_job(error)
+            raise
         from app.driver.session import connect
 
         connect()
@@ -144,6 +148,18 @@ class DriverProcess:
         self._attempt = self._attempt_of(*assigned)
         return None if self._terminated else self._attempt
 
+    def _tell_job(self, error: DriverError) -> None:
+        """Leave ``error`` as the last word of the attempt that was given to this process, which cannot begin it."""
+        from app.driver.base_attempt import leave_word, told_of
+
+        assignment = None if self._warm else self._rope.next()
+        assigned = None if assignment is None else read_assignment(assignment)
+        if assigned is not None and not isinstance(assigned, PlanningSpec):
+            spec, _ = assigned
+            self._link_log(Path(spec.work_dir))
+            told = {"type": "failed", "plan_version": spec.plan_version, **told_of(describe(error))}
+            leave_word(Path(spec.work_dir), told)
+
     def _go_to_working_dir(self, working_dir: str) -> None:
         """Go to the working directory of the job, with the JVM: once, for its program may have gone on from there."""
         if working_dir and not self._working_dir:
@@ -180,7 +196,7 @@ class DriverProcess:
             lock_file=self._lock_file,
             registration=_registration,
             open_session=self._session_for,
-            why_jvm_ended=self.jvm.why_ended,
+            jvm_end=self.jvm.end,
         )
 
     def _plan(self, spec: PlanningSpec) -> NoReturn:

@@ -107,3 +107,12 @@ def made(jvm: Any, kind: Any, *arguments: Any) -> Any:
     """An object of a class of Java that has one constructor."""
     (maker,) = kind.getConstructors()
     return maker.newInstance(java_array(jvm, arguments))
+
+
+def jvm_runs() -> bool:
+    """Whether the JVM answers, and is not ending."""
+    gateway: Any = SparkContext._gateway
+    try:
+        return not gateway.jvm.org.apache.spark.util.ShutdownHookManager.inShutdown()
+    except Exception:
+        return False

@@ -27,6 +27,7 @@ from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
 from app.driver.valves.spark import writer_facts
+from app.model.options import JobOptions
 from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.protocol import Orders
 
@@ -37,6 +38,7 @@ _PROGRESS_S = 1.0
 _DEFAULT_SHUFFLE_PARTITIONS: Final = 200
 """Spark's own: an unchanged program gets what it was written for, and adaptive execution joins what is small."""
 _PARALLELISM: Final = "spark.default.parallelism"
+_ONCE: Final = "A BATCH program that ends by itself runs once, unless its job sets restart-strategy.type."
 _GROUP: Final = "slotwise-held"
 """The job group of the tasks that hold cores: none of the program's."""
 
@@ -138,9 +140,13 @@ class BatchProgramAttempt(InMainThread):
 
     def _on_ended(self, failure: Failure | None) -> Ending:
         if failure is not None:
-            if self._slots is not None and is_stopped(self._session):
-                failure = replace(failure, recoverable=True)
-            return self._fail(failure)
+            if self._slots is None:
+                # It has run: whether it does so again is for its restart strategy, and not for that of starts.
+                self._start_client(None, self._inbox.put, self._on_fenced)
+                self._report(type="running", plan_version=self._version)
+            elif is_stopped(self._session):
+                return self._fail(replace(failure, recoverable=True))
+            return self._fail(self._once_only(failure))
         if self._takeover is not None and (running := self._takeover.queries.running()):
             name = running[0].name or "one"
             return self._fail(
@@ -150,6 +156,14 @@ class BatchProgramAttempt(InMainThread):
                 )
             )
         return self._last_word(type="finished")
+
+    def _once_only(self, failure: Failure) -> Failure:
+        """``failure``, which is final if the program has ended itself by it and its job sets no restart strategy."""
+        options, _ = JobOptions.from_config(self._graph.config)
+        strategy = options.restart_strategy
+        if failure.outside or failure.user_error is None or (strategy.is_set and strategy.type != "none"):
+            return failure
+        return replace(failure, recoverable=False, why=_ONCE)
 
     # -- the threads of the program (`takeover.Host`)
 

@@ -4,14 +4,19 @@ of the program in one sentence.
 
 from __future__ import annotations
 
+import ast
+import linecache
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from app.driver.failures import DriverError, Failure, describe, one_line
+
+_LEAVES = ("exit", "quit", "sys.exit", "os._exit")
 
 
 class Places:
@@ -60,6 +65,34 @@ class Places:
             if (name := self.named(summary.filename)) is not None:
                 return f"{name}, line {summary.lineno}"
         return self.script
+
+
+def under_way() -> BaseException | None:
+    """The exception with which the program is ending in this thread: it has not caught it, or will raise it again."""
+    error = sys.exception()
+    if error is None or error.__traceback__ is None or isinstance(error, GeneratorExit):
+        return None
+    # Only the frame that is the first of its traceback handles it, in a `try` around the line that it came through.
+    frame, came_from = error.__traceback__.tb_frame, error.__traceback__.tb_lineno
+    try:
+        module = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except (SyntaxError, ValueError):
+        return error
+    for each in ast.walk(module):
+        if isinstance(each, ast.Try | ast.TryStar) and _covers(each.body, came_from):
+            for handler in each.handlers:
+                if _covers(handler.body, frame.f_lineno) and not any(map(_ends, ast.walk(handler))):
+                    return None
+    return error
+
+
+def _covers(statements: Iterable[ast.stmt], line: int) -> bool:
+    return any(each.lineno <= line <= (each.end_lineno or 0) for each in statements)
+
+
+def _ends(node: ast.AST) -> bool:
+    """Whether a program goes no further behind ``node``: it raises, or leaves."""
+    return isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and ast.unparse(node.func) in _LEAVES)
 
 
 def failure_of(error: BaseException, places: Places, where: str = "") -> Failure | None:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import DriverError, Failure
 from app.driver.program.handle import Handle, Queries
-from app.driver.program.places import Places, failure_of
+from app.driver.program.places import Places, failure_of, under_way
 from app.driver.session import hide_session, unfit_setting
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
@@ -260,6 +260,10 @@ class Takeover:
         """The SparkContext stays for the job, which ends with the program; a program that stops its session has ended
         its queries, and gets a new one when it asks for one."""
         if running := self.queries.running():
+            if (error := under_way()) is not None and (why := failure_of(error, self.places)):
+                # What a `finally` or `with` of the program does is no reason for its end.
+                self.end(why)
+                _hang()
             name = running[0].name
             called = f"its query {name}" if name else "a query of its own"
             self.refuse(

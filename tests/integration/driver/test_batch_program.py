@@ -172,6 +172,9 @@ def test_a_program_that_fails_says_where(rig: Bench, text: str, sentence: str) -
     driver = rig.start(job(rig, text))
     failed = the_end(rig, "failed")
     assert sentence in failed["error"], failed["error"]
+    assert not failed["recoverable"], "it runs once"
+    # Else the control plane would take it for a start that failed, and repeat it.
+    assert rig.control_plane.of_type("running")
     assert driver.exit_status() == 4
 
 

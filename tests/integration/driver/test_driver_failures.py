@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from app.scheduler.adaptive.events import AttemptFailed
@@ -13,6 +15,10 @@ from app.worker.job.drivers import outcome_event
 from tests.environments import QUICK_JAVA
 from tests.integration.driver.documents import counting
 from tests.integration.driver.harness import Bench, Driver, wait_for
+from tests.integration.driver.test_batch_program import TASKS
+from tests.integration.driver.test_batch_program import job as batch_program
+from tests.integration.driver.test_program_attempt import START, WINDOWS
+from tests.integration.driver.test_program_attempt import job as program
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -187,3 +193,46 @@ def test_a_job_that_forgets_stateful_fails_before_any_of_its_sinks_is_written(ri
     assert failed["vertex"] == "windows"
     assert failed["recoverable"] is False
     assert not rig.control_plane.batches, "the other sink, whose vertices are right, was not started"
+
+
+def test_a_jvm_that_does_not_start_is_the_failure_of_the_attempt(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Driver, "environment", {"_SLOTWISE_DRIVER_JAVA_OPTIONS": "-Xmx1k"})
+    driver = rig.start(counting(rig.directory, rows=None))
+    assert driver.exit_status() == 1
+    outcome = read_outcome(rig.directory / "attempt-1")
+    assert outcome is not None
+    event = outcome_event(1, outcome)
+    assert isinstance(event, AttemptFailed)
+    assert event.error.startswith("The driver's JVM ended with exit status 1 before it was ready: ")
+    assert "maximum heap" in event.error and event.recoverable and event.stopped
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(lambda rig: counting(rig.directory, rows=None), id="graph"),
+        pytest.param(
+            lambda rig: program(rig, f"{WINDOWS}{START}query.awaitTermination()"),
+            id="program",
+        ),
+        pytest.param(
+            lambda rig: program(rig, f"{WINDOWS}{START}while query.isActive: pass"),
+            id="polling program",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(lambda rig: batch_program(rig, TASKS), id="batch program"),
+    ],
+)
+def test_a_jvm_that_is_killed_is_what_everything_else_follows_from(
+    rig: Bench, document: Callable[[Bench], dict[str, Any]]
+) -> None:
+    driver = rig.start(document(rig))
+    wait_for("work", lambda: rig.control_plane.batches or rig.control_plane.of_type("region-progress"))
+    [jvm] = [each for each in psutil.Process(driver.process.pid).children() if each.name() == "java"]
+    jvm.kill()
+    failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
+    assert failed["error"].startswith("The driver's JVM was killed by signal 9 (SIGKILL)"), failed
+    assert failed["recoverable"] and failed["outside"] and not failed["by_cluster"]
+    assert driver.exit_status() == 4

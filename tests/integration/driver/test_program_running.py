@@ -136,6 +136,19 @@ except StreamingQueryException as error:
     assert "met" in printed and outcome["error"] == "job.py, line 14: the program ended with sys.exit(3)."
 
 
+def test_a_session_that_is_stopped_on_the_way_out_does_not_hide_why(tmp_path: Path) -> None:
+    outcome, printed = run(
+        tmp_path,
+        job=HEAD
+        + """
+with spark:
+    q = rows.writeStream.format("noop").start()
+    {}["b"]
+""",
+    )
+    assert outcome["error"] == "job.py, line 9: KeyError: 'b'", outcome["error"] + printed
+
+
 @pytest.mark.parametrize(
     "how",
     [

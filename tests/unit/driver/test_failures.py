@@ -73,6 +73,100 @@ def test_a_cause_that_does_not_name_the_file_is_told_with_it(end: str) -> None:
     )
 
 
+AWAIT = "Exception thrown in awaitResult: "
+SHUT_DOWN = "Job 154 cancelled because SparkContext was shut down"
+NOT_WRITTEN = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage "
+    "1.0 (TID 1) (10.0.0.7 executor driver): org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while "
+    "writing rows to file:/out. SQLSTATE: 58030\n\tat org.apache.spark.Executor.run(Executor.scala:1)\n"
+    "Caused by: java.io.IOException: No space left on device\n\tat java.base/java.io.File.write(File.java:1)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ([AWAIT, "Job aborted.", "No space left"], "No space left"),
+        ([AWAIT, SHUT_DOWN], AWAIT.strip()),
+        (["No space left", AWAIT], "No space left"),
+        (["Cannot broadcast the table.", AWAIT, "", "Not enough memory"], "Not enough memory"),
+    ],
+)
+def test_what_only_wraps_another_is_never_told_for_it(said: list[str], told: str) -> None:
+    thrown = None
+    for number, message in reversed(list(enumerate(said))):
+        thrown = JavaError(f"Error{number}Exception", message, thrown)
+    assert thrown is not None
+    assert describe(of_java(thrown)).sentence.endswith(f"Exception: {told}")
+
+
+def test_a_cause_that_came_as_text_is_told() -> None:
+    sentence = describe(
+        of_java(JavaError("SparkException", "Job aborted.", JavaError("E", NOT_WRITTEN)))
+    ).sentence
+    assert sentence == "The job failed: IOException: No space left on device"
+
+
+def of_a_query(message: str, *causes: str) -> Exception:
+    """As PySpark has it: the stack of the JVM is not in its text."""
+    begin = f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {message} SQLSTATE: XXKST"
+    text = f"{begin}\n=== Streaming Query ===\nIdentifier: [id = 1]\nCurrent State: ACTIVE"
+
+    class StreamingQueryException(Exception):
+        __module__ = "pyspark.errors.exceptions.captured"
+        _stackTrace = "".join(
+            f"{each}\n\tat org.apache.A.b(A.scala:1)\n"
+            for each in (
+                f"org.a.StreamingQueryException: {text}",
+                *(f"Caused by: {cause}" for cause in causes),
+            )
+        )
+
+    return StreamingQueryException(text)
+
+
+@pytest.mark.parametrize(
+    ("causes", "told", "raised"),
+    [
+        (["java.io.IOException: no luck"], "IOException: no luck", None),
+        (["org.a.AException: no luck", "java.lang.NullPointerException"], "AException: no luck", None),
+        (
+            [
+                "org.a.AException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012",
+                f"org.b.BException: {AWAIT}",
+            ],
+            "AException: Division by zero.",
+            "DIVIDE_BY_ZERO",
+        ),
+        (
+            [
+                'org.a.AException: Traceback (most recent call last):\n  File "/a/code.py", line 5, in f\nKeyError: 7'
+            ],
+            "The job failed at code.py:5: KeyError: 7",
+            "KeyError at code.py:5",
+        ),
+    ],
+)
+def test_a_query_is_told_with_what_was_behind_it(causes: list[str], told: str, raised: str | None) -> None:
+    failure = describe(of_a_query(AWAIT, f"org.apache.spark.SparkException: {AWAIT}", *causes))
+    assert failure.sentence.endswith(told) and failure.user_error == raised
+
+
+def test_a_query_that_says_why_itself_is_told_by_that() -> None:
+    failure = describe(of_a_query("Table t is gone.", "org.apache.spark.SparkException: no table"))
+    assert failure.sentence == "The job failed: StreamingQueryException: Table t is gone."
+
+
+def test_a_jvm_that_is_gone_cannot_be_asked_and_is_told_all_the_same() -> None:
+    class Gone(JavaError):
+        def getMessage(self) -> str:
+            raise ConnectionRefusedError
+
+    error = of_java(Gone("SparkException", ""))
+    error.errmsg = "An error occurred while calling o12.save.\n"  # type: ignore[attr-defined]
+    assert "calling o12.save" in describe(error).sentence
+
+
 LOST = (
     "Vertex store failed: SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most "
     "recent failure: Lost task 0.3 in stage 1.0 (TID 3) (10.0.0.7 executor 1): ExecutorLostFailure (executor 1 exited "
