@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.batch.tasks import GroupTasks
+from app.driver.causes import WORKER_CRASHED
 from app.driver.executors import Executors
 from app.driver.failures import DriverError, Failure, Fenced
 from app.driver.program.handle import Handle
@@ -161,7 +162,9 @@ class BatchProgramAttempt(InMainThread):
         """``failure``, which is final if the program has ended itself by it and its job sets no restart strategy."""
         options, _ = JobOptions.from_config(self._graph.config)
         strategy = options.restart_strategy
-        if failure.outside or failure.user_error is None or (strategy.is_set and strategy.type != "none"):
+        # Who ended a Python worker cannot be known.
+        is_own = failure.user_error not in (None, WORKER_CRASHED) and not failure.outside
+        if not is_own or (strategy.is_set and strategy.type != "none"):
             return failure
         return replace(failure, recoverable=False, why=_ONCE)
 
