@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,11 +121,12 @@ def write_options(path: Path, options: Iterable[str]) -> str:
 
 @dataclass
 class Jvm:
-    """A JVM that was started; `connect` makes it the gateway of this process."""
+    """A JVM that was started with ``environment``; `connect` makes it the gateway of this process."""
 
     process: subprocess.Popen[bytes]
     info_file: Path
     heap: str
+    environment: Mapping[str, str]
 
     def why_ended(self) -> str | None:
         """Why it has ended or is ending, in a sentence, if that was its heap."""
@@ -201,7 +202,7 @@ def start_jvm(
         pass_fds=inherited_fds,
         cwd=None if link is None else _NOWHERE,
     )
-    return Jvm(process, info_file, heap.removeprefix(_HEAP))
+    return Jvm(process, info_file, heap.removeprefix(_HEAP), environment)
 
 
 def _spark_environment() -> dict[str, str]:
