@@ -20,7 +20,9 @@ VARIABLES = {"TOPIC": "words", "api_token": "hunter2-of-me", "_X1": "", "LIMIT":
 
 
 def batch_graph(**fields: Any) -> dict[str, Any]:
-    return {**graph("parquet", "parquet"), "type": "BATCH", **fields}
+    source, sink = graph("parquet", "parquet")["vertices"]
+    source["source"]["path"], sink["sink"]["path"] = "/data/in", "/data/out"
+    return {**graph(), "type": "BATCH", "vertices": [source, sink], **fields}
 
 
 def written(document: dict[str, Any]) -> dict[str, Any]:
