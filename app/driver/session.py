@@ -214,8 +214,8 @@ def open_session(
     ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes. ``working_dir``: that of the
     job, if there is one yet.
     ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process. ``archive``:
-    the class data that they start from, ``variables``: their environment variables. ``before``: a session in whose SparkContext, which these settings fit, it is
-    made instead of in a new one.
+    the class data that they start from, ``variables``: their environment variables. ``before``: a session in whose
+    SparkContext, which these settings fit, it is made instead of in a new one.
 
     Raises:
         DriverError: Spark refuses the settings.

@@ -1,9 +1,9 @@
 """The environment variables of a job, in this process and in its JVM.
 
-A program that plain Python runs has its variables when Python starts, and its JVM is started when it asks for a session,
-with what the program has set until then. Here both run before the job is known. So the variables are set when it is, and
-the JVM is told of all changes before the first session: its Java code sees them, and its Python workers, which it starts
-after that, inherit them.
+A program that plain Python runs has its variables when Python starts, and its JVM is started when it asks for a
+session, with what the program has set until then. Here both run before the job is known. So the variables are set when
+it is, and the JVM is told of all changes before the first session: its Java code sees them, and its Python workers,
+which it starts after that, inherit them.
 """
 
 from __future__ import annotations

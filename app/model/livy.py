@@ -51,7 +51,7 @@ _IN_FIELDS: Final = {
 }
 """Settings that Livy's clients use, and that would do nothing."""
 _DRIVER_ENV: Final = ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.")
-"""What follows is an environment variable of the driver. (Those of executors alone, spark.executorEnv.*, are Spark's.)"""
+"""What follows is an environment variable. Those of executors alone, spark.executorEnv.*, are settings of Spark."""
 TYPE: Final = "slotwise.job.type"
 """In `conf`, and nowhere else: BATCH, which is the default, or STREAMING."""
 

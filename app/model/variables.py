@@ -37,8 +37,8 @@ def variable_fault(name: str) -> str | None:
         )
     if _AT_THE_START.fullmatch(name):
         return (
-            "is not allowed: it is read when Python, Java or a library of theirs starts, and that of a driver is before "
-            "it has the job."
+            "is not allowed: it is read when Python, Java or a library of theirs starts, and that of a driver is "
+            "before it has the job."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""The environment variables of a job graph. Those of programs are compared with plain Python in test_program_session."""
+"""The environment variables of a job graph. test_program_session compares those of programs with plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 def told(numbers):
     of_task = F.udf(lambda _: os.environ.get("TOPIC"))
     of_java = F.expr("java_method('java.lang.System', 'getenv', 'TOPIC')")
-    return numbers.select(F.lit(os.environ["TOPIC"]).alias("driver"), of_task("value").alias("task"), of_java.alias("java"))
+    of_driver = F.lit(os.environ["TOPIC"])
+    return numbers.select(of_driver.alias("driver"), of_task("value").alias("task"), of_java.alias("java"))
 """
 
 
@@ -32,7 +33,10 @@ def test_the_functions_of_a_graph_find_them_in_the_driver_and_in_tasks(rig: Benc
         "artifacts": ["functions.py"],
         "environmentVariables": {"TOPIC": "words"},
         "vertices": [
-            {"name": "numbers", "source": {"format": "rate", "options": {"rowsPerSecond": 100, "rowCount": 100}}},
+            {
+                "name": "numbers",
+                "source": {"format": "rate", "options": {"rowsPerSecond": 100, "rowCount": 100}},
+            },
             {"name": "told", "inputs": ["numbers"], "python": "functions:told"},
             {"name": "store", "inputs": ["told"], "sink": {"format": "json", "path": str(out)}},
         ],

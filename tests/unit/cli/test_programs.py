@@ -100,9 +100,13 @@ def test_a_program_is_sent_with_its_options(slotwise: Run, fake: Any, job: Path)
 
 
 def test_a_program_is_sent_with_its_environment_variables(slotwise: Run, fake: Any, job: Path) -> None:
-    assert slotwise("submit", str(job), "--env", "TOPIC=words", "--env", "EMPTY=", "--env", "X=a=b").status == 0
+    assert (
+        slotwise("submit", str(job), "--env", "TOPIC=words", "--env", "EMPTY=", "--env", "X=a=b").status == 0
+    )
     assert sent(fake)[0]["environmentVariables"] == {"TOPIC": "words", "EMPTY": "", "X": "a=b"}
-    outcome = slotwise("plan", str(job), "--env", "TOPIC", "--env", "A=1", "--env", "A=2", "--env", "SPARK_X=1")
+    outcome = slotwise(
+        "plan", str(job), "--env", "TOPIC", "--env", "A=1", "--env", "A=2", "--env", "SPARK_X=1"
+    )
     assert outcome.status == 2
     assert "--env 'TOPIC' is not NAME=VALUE, for example TOPIC=words." in outcome.err
     assert "--env A is given twice." in outcome.err
