@@ -25,6 +25,7 @@ from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import parse_program
 from app.model.jobgraph import JobType
 from app.model.locations import plain_location
+from app.model.variables import VARIABLES
 
 PLANNING_ANSWER_S: Final = 2 * 3600.0
 """The server ends a planning, and those before it, long before."""
@@ -59,6 +60,10 @@ class ProgramOptions:
     conf: Annotated[list[str], _said("--conf", "NAME=VALUE", "a setting of Spark, or an option.")] = field(
         default_factory=list
     )
+    env: Annotated[
+        list[str],
+        _said("--env", "NAME=VALUE", "an environment variable, for it and the Python workers of its tasks."),
+    ] = field(default_factory=list)
     files: Annotated[
         list[Path],
         _said(
@@ -174,7 +179,9 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
         document["packages"] = list(options.packages)
     if options.origin is not None:
         document["from"] = plain_location(options.origin) or os.path.abspath(options.origin)
-    document["config"] = _settings(options.conf, errors)
+    document["config"] = _settings("--conf", options.conf, "spark.sql.shuffle.partitions=24", errors)
+    if options.env:
+        document[VARIABLES] = _settings("--env", options.env, "TOPIC=words", errors)
     try:
         document["bounds"] = {
             name: {
@@ -255,14 +262,14 @@ def _requirements(text: str, errors: list[str]) -> list[str]:
     return [line for each in lines if (line := re.sub(r"(^|\s)#.*", "", each).strip())]
 
 
-def _settings(texts: Sequence[str], errors: list[str]) -> dict[str, str]:
+def _settings(option: str, texts: Sequence[str], example: str, errors: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name.strip():
-            errors.append(f"--conf {text!r} is not NAME=VALUE, for example spark.sql.shuffle.partitions=24.")
+            errors.append(f"{option} {text!r} is not NAME=VALUE, for example {example}.")
         elif name in found:
-            errors.append(f"--conf {name} is given twice.")
+            errors.append(f"{option} {name} is given twice.")
         else:
             found[name] = value
     return found

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,11 +132,12 @@ def _signal(number: int) -> str:
 
 @dataclass
 class Jvm:
-    """A JVM that was started; `connect` makes it the gateway of this process."""
+    """A JVM that was started with ``environment``; `connect` makes it the gateway of this process."""
 
     process: subprocess.Popen[bytes]
     info_file: Path
     heap: str
+    environment: Mapping[str, str]
     log_begins: int = 0
 
     def end(self, within_s: float) -> Failure | None:
@@ -240,7 +241,7 @@ def start_jvm(
         pass_fds=inherited_fds,
         cwd=None if link is None else _NOWHERE,
     )
-    return Jvm(process, info_file, heap.removeprefix(_HEAP), log_begins)
+    return Jvm(process, info_file, heap.removeprefix(_HEAP), environment, log_begins)
 
 
 def _spark_environment() -> dict[str, str]:

@@ -32,6 +32,7 @@ from app.model.jobgraph import JobGraph, JobType
 from app.model.ownsettings import APP_NAME
 from app.model.protocol import DriverSpec, PlanningSpec, Registration
 from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
+from app.model.variables import VARIABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,9 @@ class DriverProcess:
         self._started_with: Mapping[str, str] = {}
         self._job_id = ""
         self._working_dir = ""
+        # The environment variables of the job, and those that executors get; None before they are known.
+        self._variables: dict[str, str] | None = None
+        self._executor_variables: dict[str, str] | None = None
         # What starts Python workers in the working directory, if a JVM that is elsewhere does.
         self._worker_python: Path | None = None
         # What Spark spills; it goes with the process.
@@ -142,7 +146,9 @@ class DriverProcess:
         if assignment is None:
             return None
         assigned = read_assignment(assignment)
-        self._go_to_working_dir((assigned if isinstance(assigned, PlanningSpec) else assigned[0]).working_dir)
+        spec = assigned if isinstance(assigned, PlanningSpec) else assigned[0]
+        self._set_variables(spec.graph)
+        self._go_to_working_dir(spec.working_dir)
         if isinstance(assigned, PlanningSpec):
             self._plan(assigned)
         self._attempt = self._attempt_of(*assigned)
@@ -159,6 +165,14 @@ class DriverProcess:
             self._link_log(Path(spec.work_dir))
             told = {"type": "failed", "plan_version": spec.plan_version, **told_of(describe(error))}
             leave_word(Path(spec.work_dir), told)
+
+    def _set_variables(self, document: Mapping[str, Any]) -> None:
+        """Set the environment variables of the job: once, for its program may have set others since."""
+        if self._variables is None:
+            from app.driver.variables import set_variables
+
+            self._variables = dict(document.get(VARIABLES, {}))
+            set_variables(self._variables)
 
     def _go_to_working_dir(self, working_dir: str) -> None:
         """Go to the working directory of the job, with the JVM: once, for its program may have gone on from there."""
@@ -232,7 +246,13 @@ class DriverProcess:
         """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
         of one and of its workers."""
         from app.driver.session import close_session, local_master, open_session, unfit_setting
+        from app.driver.variables import changed_since, tell_jvm
 
+        if self._executor_variables is None:
+            changed = changed_since(self.jvm.environment)
+            tell_jvm(changed)
+            present = {name: value for name, value in changed.items() if value is not None}
+            self._executor_variables = {**(self._variables or {}), **present}
         master = local_master(master, conf)
         before = self._session
         if before is None or not (
@@ -253,6 +273,7 @@ class DriverProcess:
             conf=conf,
             before=before,
             working_dir=self._working_dir,
+            variables=self._executor_variables,
             **executors,
         )
         if self._worker_python is not None and not executors.get("executors"):

@@ -38,6 +38,7 @@ from app.model.ownsettings import (
     task_failures_fault,
 )
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
+from app.model.variables import executor_settings
 
 log = logging.getLogger(__name__)
 
@@ -205,6 +206,7 @@ def open_session(
     archive: str = "",
     before: SparkSession | None = None,
     working_dir: str = "",
+    variables: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A new SparkSession, with nothing of any that was before, in the JVM that is the gateway of this process.
 
@@ -212,8 +214,8 @@ def open_session(
     ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes. ``working_dir``: that of the
     job, if there is one yet.
     ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process. ``archive``:
-    the class data that they start from. ``before``: a session in whose SparkContext, which these settings fit, it is
-    made instead of in a new one.
+    the class data that they start from, ``variables``: their environment variables. ``before``: a session in whose
+    SparkContext, which these settings fit, it is made instead of in a new one.
 
     Raises:
         DriverError: Spark refuses the settings.
@@ -230,6 +232,7 @@ def open_session(
     if executors:
         # Executors on other hosts read this setting too, and have no directory of this process, nor its TMPDIR.
         places["spark.python.unix.domain.socket.dir"] = "/tmp"  # noqa: S108
+        places |= executor_settings(variables or {})
         fixed = _executors_conf(executors, executor_conf or {}, chosen, None if is_pods else archive)
     if before is None:
         fixed |= _page_conf(chosen)

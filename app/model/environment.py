@@ -1,4 +1,5 @@
-"""The environment of a job: a Python with PySpark and the job's libraries, and packages (jars) for its JVM."""
+"""The environment of a job: a Python with PySpark and the job's libraries, packages (jars) for its JVM, and
+environment variables."""
 
 from __future__ import annotations
 
@@ -36,11 +37,13 @@ class EnvironmentSpec:
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """What a driver process is started with. ``environment`` None is that of the server; ``packages`` are coordinates
-    ``group:artifact:version``; ``artifacts_dir`` has the job's files, and is empty in a document."""
+    ``group:artifact:version``; ``artifacts_dir`` has the job's files, and is empty in a document. ``variables`` are
+    environment variables, which a driver that was started before gets too."""
 
     environment: EnvironmentSpec | None = None
     packages: tuple[str, ...] = ()
     artifacts_dir: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_own(self) -> bool:

@@ -42,12 +42,13 @@ from app.model.jobgraph import (
 from app.model.locations import plain_location
 from app.model.sentences import kind_of, shown
 from app.model.sink_formats import SINK_FORMATS
+from app.model.variables import VARIABLES
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 
 MAX_VERTICES: Final = 200
 
-_FIELDS = ("name", "type", "artifacts", "environment", "packages", "config", "vertices")
+_FIELDS = ("name", "type", "artifacts", "environment", "packages", VARIABLES, "config", "vertices")
 _PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
@@ -273,6 +274,8 @@ def runtime_document(runtime: Runtime) -> dict[str, object]:
         document["environment"] = {name: value for name, value in given.items() if value}
     if runtime.packages:
         document["packages"] = list(runtime.packages)
+    if runtime.variables:
+        document[VARIABLES] = dict(runtime.variables)
     return document
 
 

@@ -31,6 +31,7 @@ from app.model.jobgraph import (
 )
 from app.model.planned import Planned, PlannedVertex
 from app.model.sentences import hint, kind_of, shown
+from app.model.variables import VARIABLES
 
 MAX_BOUNDS: Final = 200
 
@@ -42,6 +43,7 @@ _FIELDS = (
     "artifacts",
     "environment",
     "packages",
+    VARIABLES,
     "from",
     "config",
     "bounds",

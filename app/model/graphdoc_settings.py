@@ -36,6 +36,7 @@ from app.model.options import JobOptions, options_of_the_other_type
 from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting, task_failures_fault
 from app.model.sentences import shown
 from app.model.sparkui import ui_fault
+from app.model.variables import MAX_VARIABLES, VARIABLES, variable_fault
 
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
 MAX_ARTIFACTS: Final = 100
@@ -74,7 +75,19 @@ def read_artifacts(fields: Fields) -> tuple[str, ...]:
 def read_runtime(fields: Fields) -> Runtime:
     """What the job runs in, as far as it can be read."""
     coordinates = "coordinates such as group:artifact:version"
-    return Runtime(_environment(fields), _texts(fields, "packages", MAX_PACKAGES, coordinates, package_fault))
+    return Runtime(
+        _environment(fields),
+        _texts(fields, "packages", MAX_PACKAGES, coordinates, package_fault),
+        variables=_variables(fields),
+    )
+
+
+def _variables(fields: Fields) -> tuple[tuple[str, str], ...]:
+    found = fields.texts(VARIABLES, "a mapping of names of environment variables to texts", MAX_VARIABLES)
+    for name, _ in found:
+        if (fault := variable_fault(name)) and not fields.errors.stored:
+            fields.errors.add(below(fields.at(VARIABLES), name), fault)
+    return found
 
 
 def _environment(fields: Fields) -> EnvironmentSpec | None:
@@ -211,8 +224,8 @@ def check_size(errors: Errors) -> None:
     if errors.settings_chars > MAX_SETTINGS_CHARS and not errors.stored:
         errors.add(
             "config",
-            f"The settings of config, the options of the vertices and the args have {errors.settings_chars} characters "
-            f"together: at most {MAX_SETTINGS_CHARS} are allowed.",
+            "The settings of config, the options of the vertices, the args and the environmentVariables have "
+            f"{errors.settings_chars} characters together: at most {MAX_SETTINGS_CHARS} are allowed.",
         )
 
 

@@ -17,6 +17,7 @@ from app.model.javaoptions import MEMORY_SETTING
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobType
 from app.model.sentences import kind_of, shown
 from app.model.status import JobStatus
+from app.model.variables import VARIABLES, variable_fault
 
 FIELDS: Final = (
     "file",
@@ -46,9 +47,11 @@ _IN_FIELDS: Final = {
     "spark.executor.memory": _REFUSED["executorMemory"],
     "spark.dynamicAllocation.": "the number of tasks follows the bounds of the job: say by numExecutors how many there "
     "may be",
-    "spark.yarn.": "nothing here is YARN's",
+    "spark.yarn.": "nothing here is YARN's, but for spark.yarn.appMasterEnv.*",
 }
 """Settings that Livy's clients use, and that would do nothing."""
+_DRIVER_ENV: Final = ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.")
+"""What follows is an environment variable. Those of executors alone, spark.executorEnv.*, are settings of Spark."""
 TYPE: Final = "slotwise.job.type"
 """In `conf`, and nowhere else: BATCH, which is the default, or STREAMING."""
 
@@ -57,7 +60,13 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _LONGEST_PATH: Final = 1024
 _DIGITS: Final = re.compile(r"[0-9]{1,9}\Z")
 _PYTHON_FILES: Final = (".py", ".zip", ".whl")
-_PLACES: Final = {"config": "conf", "script": "file", "artifacts": "files", "type": below("conf", TYPE)}
+_PLACES: Final = {
+    "config": "conf",
+    VARIABLES: "conf",
+    "script": "file",
+    "artifacts": "files",
+    "type": below("conf", TYPE),
+}
 _PLACE: Final = re.compile(rf"({'|'.join(_PLACES)})(?=[\[.:])")
 
 
@@ -127,6 +136,7 @@ def parse_livy_batch(body: Mapping[str, object]) -> LivyBatch:
     )
     files = _files(fields)
     config = dict(fields.mapping("conf", "a mapping of settings to values") or {})
+    variables = _variables(errors, config)
     for key in config:
         why = next((each for prefix, each in _IN_FIELDS.items() if str(key).startswith(prefix)), None)
         if why is not None:
@@ -150,6 +160,7 @@ def parse_livy_batch(body: Mapping[str, object]) -> LivyBatch:
         "args": fields.raw("args") if "args" in fields else [],
         "artifacts": list(files),
         "config": config,
+        **({VARIABLES: variables} if variables else {}),
         "bounds": {stem: {"upperBound": most}} if most else {},
     }
     if errors:
@@ -159,6 +170,20 @@ def parse_livy_batch(body: Mapping[str, object]) -> LivyBatch:
         return LivyBatch(parse_program(document), files)
     except GraphErrors as error:
         raise GraphErrors([in_words_of_livy(text) for text in error.errors]) from None
+
+
+def _variables(errors: Errors, config: dict[object, object]) -> dict[str, object]:
+    """The environment variables that are in ``config``, which are taken from it."""
+    found: dict[str, object] = {}
+    for key in [key for key in config if str(key).startswith(_DRIVER_ENV)]:
+        name, value = str(key).removeprefix(_DRIVER_ENV[0]).removeprefix(_DRIVER_ENV[1]), config.pop(key)
+        if fault := variable_fault(name):
+            errors.add(below("conf", key), fault)
+        elif not isinstance(value, str | int | float):
+            errors.add(below("conf", key), f"should be a text, found {kind_of(value)}.")
+        elif found.setdefault(name, value) != value:
+            errors.add(below("conf", key), f"is there besides another {name}, with another value: give one.")
+    return found
 
 
 def _whole(name: str, value: object) -> object:

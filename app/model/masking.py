@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from app.model.javaoptions import ALL_JAVA_OPTION_SETTINGS
 from app.model.jobgraph import MAX_SETTING_CHARS
+from app.model.variables import EXECUTOR_ENV, VARIABLES
 
 HIDDEN: Final = "******"
 
@@ -235,7 +236,7 @@ def hide(text: str, places: Iterable[Place]) -> str:
 
 def masked(name: str, value: str) -> str:
     """``value`` of a setting, as far as it may be shown."""
-    if is_secret(name) or len(value) > MAX_SETTING_CHARS:
+    if is_secret(name) or name.startswith(EXECUTOR_ENV) or len(value) > MAX_SETTING_CHARS:
         return HIDDEN
     return masked_java_options(value) if name in ALL_JAVA_OPTION_SETTINGS else masked_text(value)
 
@@ -267,11 +268,14 @@ def _masked_argument(name: str, before: str, value: str) -> str:
 
 
 def masked_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A job graph document with what is secret in its config, its args, its sources and its sinks hidden."""
+    """A job graph document with what is secret in its config, its args, its sources and its sinks hidden, and the value
+    of every environment variable."""
     args = {"args": masked_arguments(document["args"])} if "args" in document else {}
+    variables = {VARIABLES: dict.fromkeys(document[VARIABLES], HIDDEN)} if VARIABLES in document else {}
     return {
         **document,
         **args,
+        **variables,
         "config": {name: masked(name, value) for name, value in document.get("config", {}).items()},
         "vertices": [_masked_vertex(vertex) for vertex in document.get("vertices", ())],
     }

@@ -105,9 +105,9 @@ def secrets_of(graph: JobGraph) -> tuple[str, ...]:
     return _secret_values(_settings_of(graph))
 
 
-def secrets_of_program(program: ProgramSpec, config: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Those of a program that is no graph yet."""
-    return _secret_values((*config, *_arguments_of(program)))
+def secrets_of_program(program: ProgramSpec, settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Those of a program that is no graph yet. ``settings``: of its config, and its environment variables."""
+    return _secret_values((*settings, *_arguments_of(program)))
 
 
 def _secret_values(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -121,6 +121,7 @@ def _secret_values(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 def _settings_of(graph: JobGraph) -> Iterator[tuple[str, str]]:
     yield from graph.config
+    yield from graph.runtime.variables
     if graph.program is not None:
         yield from _arguments_of(graph.program)
     for vertex in graph.vertices:

@@ -86,7 +86,14 @@ async def test_a_batch_is_a_job_like_any_other_and_is_read_as_livy_has_it(livy: 
         driverMemory="2g",
         numExecutors="3",
         executorCores=2,
-        conf={"spark.sql.shuffle.partitions": 7, "slotwise.slots.weight": "2"},
+        conf={
+            "spark.sql.shuffle.partitions": 7,
+            "slotwise.slots.weight": "2",
+            "spark.yarn.appMasterEnv.TOPIC": "words",
+            "spark.kubernetes.driverEnv.LIMIT": 5,
+            "spark.kubernetes.driverEnv.TOPIC": "words",
+            "spark.executorEnv.OMP_NUM_THREADS": "2",
+        },
     )
     job_id = batch["appId"]
     assert batch == {
@@ -106,9 +113,13 @@ async def test_a_batch_is_a_job_like_any_other_and_is_read_as_livy_has_it(livy: 
     assert graph["config"] == {
         "spark.sql.shuffle.partitions": "7",
         "slotwise.slots.weight": "2",
+        "spark.executorEnv.OMP_NUM_THREADS": "******",
         "restart-strategy.type": "none",
         "spark.driver.memory": "2g",
     }
+    assert graph["environmentVariables"] == {"TOPIC": "******", "LIMIT": "******"}
+    assert world.driver().spec["graph"]["environmentVariables"] == {"TOPIC": "words", "LIMIT": "5"}
+    assert world.driver().spec["spark_conf"]["spark.executorEnv.OMP_NUM_THREADS"] == "2"
     (vertex,) = graph["vertices"]
     assert (vertex["name"], vertex["lowerBound"], vertex["parallelism"]) == ("etl", 1, 6)
     assert (world.directory / "jobs" / job_id / "artifacts" / "etl.py").read_text() == SCRIPT
@@ -282,6 +293,18 @@ async def test_what_cannot_be_honoured_is_refused(world: World) -> None:
         ({**script, "conf": {"spark.executor.instances": 2}}, "conf['spark.executor.instances']: would do nothing"),
         ({**script, "conf": {"spark.dynamicAllocation.enabled": 1}}, "would do nothing: the number of tasks follows"),
         ({**script, "conf": {"spark.yarn.queue": "x"}}, "conf['spark.yarn.queue']: would do nothing: nothing here"),
+        (
+            {**script, "conf": {"spark.yarn.appMasterEnv.PYSPARK_PYTHON": "./python"}},
+            "conf['spark.yarn.appMasterEnv.PYSPARK_PYTHON']: is not allowed: Slotwise and Spark set",
+        ),
+        (
+            {**script, "conf": {"spark.yarn.appMasterEnv.A": "1", "spark.kubernetes.driverEnv.A": "2"}},
+            "conf['spark.kubernetes.driverEnv.A']: is there besides another A, with another value: give one.",
+        ),
+        (
+            {**script, "conf": {"spark.kubernetes.driverEnv.A": []}},
+            "conf['spark.kubernetes.driverEnv.A']: should be a text, found a list.",
+        ),
         ({**script, "conf": []}, "conf: should be a mapping of settings to values, found a list."),
         ({**script, "conf": {"slotwise.job.type": "ETL"}}, "conf['slotwise.job.type']: should be one of STREAMING"),
         ({**script, "name": ""}, "name: must not be empty"),

@@ -10,11 +10,15 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import threading
 import time
 
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.sql import SparkSession
+
+VARIABLES = ["TZ", "EMPTY", "TOO_LATE", "TAKEN_BY_THE_PROGRAM"]
+VARIABLES += [f"{how}_BY_THE_{who}" for how in ("SET", "CHANGED") for who in ("JOB", "PROGRAM")]
 
 found: dict[str, str] = {}
 
@@ -34,6 +38,7 @@ def of_process(when):
         "sys.argv": sys.argv[3:],
         "sys.stdin": sys.stdin.read(),
         "sys.stdout.encoding": sys.stdout.encoding,
+        "tempfile.gettempdir()": tempfile.gettempdir(),
         "sys.getfilesystemencoding()": sys.getfilesystemencoding(),
         "locale.setlocale(LC_ALL)": locale.setlocale(locale.LC_ALL),
         "locale.getpreferredencoding()": locale.getpreferredencoding(),
@@ -63,6 +68,7 @@ def of_session(when, spark):
     properties = "timezone", "language", "country", "name", "home", "dir"
     names = [*(f"user.{each}" for each in properties), "file.encoding", "java.io.tmpdir"]
     note(when, "System.getProperty({})", {name: java.getProperty(name) for name in names})
+    note(when, "System.getenv({})", {name: java.getenv(name) for name in VARIABLES})
     root = sc._jvm.org.apache.logging.log4j.LogManager.getRootLogger()
     answers = {
         "sc.appName": sc.appName,
@@ -108,9 +114,14 @@ def of_task(_):
     ]
 
 
+# Set before the session, these are there for tasks, too.
+os.environ["SET_BY_THE_PROGRAM"] = "1"
+os.environ["CHANGED_BY_THE_PROGRAM"] += ", changed"
+os.environ.pop("TAKEN_BY_THE_PROGRAM")
 of_process("before")
 note("before: SparkConf()", "{}", SparkConf().getAll())
 spark = SparkSession.builder.appName("mine").config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
+os.environ["TOO_LATE"] = "1"
 of_process("first")
 of_session("first", spark)
 again = SparkSession.builder.appName("other").config("spark.sql.shuffle.partitions", 9).getOrCreate()

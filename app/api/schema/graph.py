@@ -103,6 +103,10 @@ _RUNTIME = {
         "The environment of the job: exactly one of these fields. Default: the environment of the server.",
     ),
     "packages": _texts("Packages of Spark: group:artifact:version."),
+    "environmentVariables": {
+        **_VALUES,
+        "description": "Environment variables of the program, and of the Python workers of its tasks.",
+    },
 }
 GRAPH_SCHEMA = _closed(
     ["name", "type", "vertices"],

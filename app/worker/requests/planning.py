@@ -287,7 +287,7 @@ def _told(planned: Planned, program: ProgramDocument) -> Planned:
     """An error as it may be told: one line, without secrets."""
     if planned.error is None:
         return planned
-    known = secrets_of_program(program.program, program.config)
+    known = secrets_of_program(program.program, (*program.config, *program.runtime.variables))
     sentence = without_secrets(" ".join(planned.error.split()), known)
     if len(sentence) > _MOST_CHARS:
         sentence = f"{sentence[: _MOST_CHARS // 2]} ... {sentence[-_MOST_CHARS // 2 :]}"

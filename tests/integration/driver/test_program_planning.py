@@ -28,8 +28,11 @@ query = counts.writeStream.queryName("counts").outputMode("update").format("cons
 
 def plan(rig: Bench, **files: str) -> tuple[dict[str, Any], Driver]:
     """What a driver answers to a program: ``job`` is the script, ``args`` its arguments, ``origin`` what it goes on
-    from, ``version_of`` the checkpoints of the job that it replaces, and the others are files beside it."""
-    args, origin, version_of = (files.pop(name, "") for name in ("args", "origin", "version_of"))
+    from, ``version_of`` the checkpoints of the job that it replaces, ``topic`` an environment variable, and the others
+    are files beside it."""
+    args, origin, version_of, topic = (
+        files.pop(name, "") for name in ("args", "origin", "version_of", "topic")
+    )
     for name, text in files.items():
         (rig.artifacts_dir / f"{name}.py").write_text(dedent(text), encoding="utf-8")
     spec = {
@@ -42,6 +45,7 @@ def plan(rig: Bench, **files: str) -> tuple[dict[str, Any], Driver]:
             "args": args.split(),
             "artifacts": sorted(f"{name}.py" for name in files),
             **({"from": origin} if origin else {}),
+            **({"environmentVariables": {"TOPIC": topic}} if topic else {}),
         },
         "master": "local[2]",
         "slots": 2,
@@ -70,6 +74,15 @@ def often(cases: Iterable[str], *chosen: str) -> list[Any]:
 def names(answer: dict[str, Any]) -> list[str]:
     assert answer["error"] is None, answer
     return [vertex["name"] for vertex in answer["vertices"]]
+
+
+def test_a_program_has_its_environment_variables_while_it_is_planned(rig: Bench) -> None:
+    text = """
+    import os
+    seen = spark.range(1).select(F.udf(lambda _: os.environ["TOPIC"])("id")).first()[0]
+    rows.writeStream.queryName(seen + " " + os.environ["TOPIC"]).format("noop").start().awaitTermination()
+    """
+    assert names(plan(rig, topic="words", job=HEAD + dedent(text))[0])[-1] == "words words"
 
 
 def test_a_program_that_waits_is_planned_and_nothing_of_it_runs(rig: Bench) -> None:

@@ -30,6 +30,22 @@ ANOTHER = "another in each attempt"
 """Of the third column: cold and warm drivers differ in it, too."""
 ABSENT = "none"
 ARGS = ["--of", "its own"]
+VARIABLES = {
+    "SET_BY_THE_JOB": "words, and a 'quoted' = sign\nin two lines: ä",
+    "EMPTY": "",
+    "CHANGED_BY_THE_JOB": "2",
+    "CHANGED_BY_THE_PROGRAM": "the job's",
+    "TZ": "Pacific/Chatham",
+    "TMPDIR": "/var/tmp",
+}
+"""Of the job; by plain Python, of its shell."""
+OF_THE_PROGRAM = {
+    "SET_BY_THE_PROGRAM": "1",
+    "CHANGED_BY_THE_PROGRAM": "the job's, changed",
+    "TAKEN_BY_THE_PROGRAM": ABSENT,
+    "TOO_LATE": ABSENT,
+}
+"""What tasks are to find of what the program does."""
 NOWHERE = PlannedVertex("nowhere", Role.SINK, "noop", (SOURCE.name,))
 
 Found = dict[str, str]
@@ -64,7 +80,7 @@ def of_plain_python(directory: Path, environment: dict[str, str]) -> Found:
         subprocess.run(
             [sys.executable, SCRIPT, out, "no query", *ARGS],
             cwd=directory,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, **VARIABLES},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -85,6 +101,7 @@ def of_a_driver(rig: Bench, name: str) -> Found:
         document = batch_job(rig, text, args=[str(out), "no query", *ARGS])
     else:
         document = {**job(rig, text, (SOURCE, NOWHERE)), "args": [str(out), "query", *ARGS]}
+    document["environmentVariables"] = VARIABLES
     working_dir, warm = rig.directory / f"home of {name}", name.startswith("warm")
     working_dir.mkdir()
     # A warm driver does not know yet where it will be.
@@ -109,6 +126,9 @@ def test_a_program_finds_what_plain_python_gives_it_but_for_a_list(
 ) -> None:
     environment = {
         "TZ": "Asia/Kathmandu",
+        "LC_ALL": "C.UTF-8",
+        "TAKEN_BY_THE_PROGRAM": "1",
+        "CHANGED_BY_THE_JOB": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(rig.directory),
     }
@@ -133,3 +153,10 @@ def test_a_program_finds_what_plain_python_gives_it_but_for_a_list(
     assert not [row for row in rows() if row not in met], "rows of the table in which nothing differs"
     for ours in drivers.values():
         assert (ours["first: sc.appName"], ours["second: sc.appName"]) == ("mine", "mine")
+        assert ours["first: tempfile.gettempdir()"] == "/var/tmp"
+        for when in ("first", "second"):
+            in_task = {
+                name: ours.get(f"{when}: os.environ[{name}] in a task", ABSENT)
+                for name in (*VARIABLES, *OF_THE_PROGRAM)
+            }
+            assert in_task == {**VARIABLES, **OF_THE_PROGRAM}

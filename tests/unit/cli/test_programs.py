@@ -99,6 +99,21 @@ def test_a_program_is_sent_with_its_options(slotwise: Run, fake: Any, job: Path)
     assert query == {}
 
 
+def test_a_program_is_sent_with_its_environment_variables(slotwise: Run, fake: Any, job: Path) -> None:
+    assert (
+        slotwise("submit", str(job), "--env", "TOPIC=words", "--env", "EMPTY=", "--env", "X=a=b").status == 0
+    )
+    assert sent(fake)[0]["environmentVariables"] == {"TOPIC": "words", "EMPTY": "", "X": "a=b"}
+    outcome = slotwise(
+        "plan", str(job), "--env", "TOPIC", "--env", "A=1", "--env", "A=2", "--env", "SPARK_X=1"
+    )
+    assert outcome.status == 2
+    assert "--env 'TOPIC' is not NAME=VALUE, for example TOPIC=words." in outcome.err
+    assert "--env A is given twice." in outcome.err
+    assert "environmentVariables.SPARK_X: is not allowed" in outcome.err
+    assert len(fake.sent("POST", "/jobs")) == 1
+
+
 def test_the_name_of_a_program_is_that_of_its_file(slotwise: Run, fake: Any, job: Path) -> None:
     assert slotwise("submit", str(job)).status == 0
     assert sent(fake)[0]["name"] == "job"

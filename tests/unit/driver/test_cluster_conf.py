@@ -90,3 +90,33 @@ def test_options_of_the_jobs_executors_come_after_ours() -> None:
     ours = session.CLUSTER_CONF[EXECUTOR_OPTIONS]
     assert session.executor_java_options({}) == ours
     assert session.executor_java_options({EXECUTOR_OPTIONS: "-Xss8m -Da=b"}) == f"{ours} -Xss8m -Da=b"
+
+
+def test_executors_have_the_variables_of_the_job_unless_it_has_set_others_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: dict[str, str] = {}
+
+    def new_context(_name: str, _master: str, settings: dict[str, str]) -> None:
+        found.update(settings)
+        raise OSError("that is enough")
+
+    monkeypatch.setattr(session, "connect", lambda: None)
+    monkeypatch.setattr(session, "_new_context", new_context)
+    monkeypatch.setattr(session, "checkpoint_files", lambda *_: "x")
+    for executors in (0, 2):
+        found.clear()
+        with pytest.raises(DriverError):
+            session.open_session(
+                app_name="job",
+                master="spark://m:7077" if executors else "local[2]",
+                work_dir="/w",
+                socket_dir="/s",
+                conf={"spark.executorEnv.TOPIC": "theirs"},
+                executors=executors,
+                variables={"TOPIC": "of the job", "LIMIT": "5"},
+            )
+        assert found["spark.executorEnv.TOPIC"] == "theirs"
+        # On one host the JVM of the driver has them, and Spark's settings are those of the job.
+        assert found.get("spark.executorEnv.LIMIT") == ("5" if executors else None)
+        assert ("spark.redaction.regex" in found) == bool(executors)

@@ -24,7 +24,8 @@ def test_the_smallest_document() -> None:
 def test_a_document_is_a_mapping(value: object) -> None:
     [error] = errors(value)
     assert error.startswith(
-        "The job graph should be a mapping with name, type, artifacts, environment, packages, config, vertices, found "
+        "The job graph should be a mapping with name, type, artifacts, environment, packages, environmentVariables, "
+        "config, vertices, found "
     )
 
 
