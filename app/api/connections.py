@@ -225,11 +225,12 @@ class Connection(HttpToolsProtocol):
             if self.parser.get_method() == b"CONNECT":
                 self._stop(501, "CONNECT is not supported: this server is no proxy.")
             return
-        self._kept_bytes = 0
-        self._body_bytes = 0
-        self._announced_bytes = next(
-            (int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0
-        )
+        self._kept_bytes = self._body_bytes = self._announced_bytes = 0
+        for name, value in self.headers:
+            if name == b"content-length" and value.isdigit():
+                self._announced_bytes = int(value)
+            elif name == b"transfer-encoding" and value.lower() != b"chunked":
+                self._stop(501, "Of the transfer codings only chunked is supported.")
         self._body_begun_s = self.loop.time()
         self._expect(_Phase.BODY, BODY_PAUSE_S)
         super().on_headers_complete()

@@ -7,7 +7,6 @@ process.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import shutil
@@ -22,12 +21,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
+from app.driver.assignment import read_assignment
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import GATEWAY_VARIABLES, START_TIMEOUT_S, Jvm, start_jvm
 from app.driver.locks import take_driver_lock
 from app.driver.rope import Rope
-from app.model.fromjson import from_json
-from app.model.graphdoc import GraphErrors, parse_document
+from app.durablefiles import is_within
 from app.model.jobgraph import JobGraph, JobType
 from app.model.ownsettings import APP_NAME
 from app.model.protocol import DriverSpec, PlanningSpec, Registration
@@ -175,15 +174,26 @@ class DriverProcess:
             set_variables(self._variables)
 
     def _go_to_working_dir(self, working_dir: str) -> None:
-        """Go to the working directory of the job, with the JVM: once, for its program may have gone on from there."""
+        """Go to the working directory of the job: once, for its program may have gone on from there."""
         if working_dir and not self._working_dir:
             os.chdir(working_dir)
             self._working_dir = os.getcwd()
             if self._link is not None:
-                from app.driver.working_dir import python_in, take_jvm
+                self._take_jvm()
 
-                take_jvm(self._link, self._working_dir)
-                self._worker_python = python_in(self._link.parent, self._working_dir)
+    def _follow_program(self, artifacts_dir: str) -> None:
+        """Take the JVM to where the program is: plain Python starts its JVM now, and there. Files of a job are another
+        directory in its next version, so what is written below them would be lost."""
+        where = os.getcwd()
+        if self._working_dir not in ("", where) and not is_within(where, (artifacts_dir,)):
+            self._working_dir = where
+            self._take_jvm()
+
+    def _take_jvm(self) -> None:
+        from app.driver.working_dir import python_in, take_jvm
+
+        take_jvm(self._link, self._working_dir)
+        self._worker_python = python_in(self._scratch_dir, self._working_dir)
 
     def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
@@ -227,13 +237,14 @@ class DriverProcess:
         """A session on this host: what a program does before its queries start is small."""
         master = spec.master if spec.master.startswith("local") else f"local[{spec.slots}]"
         conf = {name: value for name, value in spec.spark_conf.items() if name not in (UI_ENABLED, UI_PORT)}
-        return self._session_of(spec.job_name, master, conf)
+        return self._session_of(spec.job_name, master, conf, spec.artifacts_dir)
 
     def _session_for(self, spec: DriverSpec) -> SparkSession:
         return self._session_of(
             spec.job_name,
             spec.master,
             {APP_NAME: str(spec.graph["name"]), **spec.spark_conf},
+            spec.artifacts_dir,
             spec.job_id,
             executors=spec.executors,
             executor_conf=spec.executor_conf,
@@ -241,7 +252,13 @@ class DriverProcess:
         )
 
     def _session_of(
-        self, name: str, master: str, conf: Mapping[str, str], job_id: str = "", **executors: Any
+        self,
+        name: str,
+        master: str,
+        conf: Mapping[str, str],
+        artifacts_dir: str,
+        job_id: str = "",
+        **executors: Any,
     ) -> SparkSession:
         """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
         of one and of its workers."""
@@ -249,6 +266,7 @@ class DriverProcess:
         from app.driver.variables import changed_since, tell_jvm
 
         if self._executor_variables is None:
+            self._follow_program(artifacts_dir)
             changed = changed_since(self.jvm.environment)
             tell_jvm(changed)
             present = {name: value for name, value in changed.items() if value is not None}
@@ -326,27 +344,6 @@ def _registration(session: SparkSession | None) -> Registration:
         # Spark names the host that executors call.
         ui_url="" if not page else f"http://{LOOPBACK}:{urlsplit(page).port}",
     )
-
-
-def read_assignment(path: Path) -> PlanningSpec | tuple[DriverSpec, JobGraph]:
-    """The assignment: that of a program that is to be planned, or else an attempt's with its job graph.
-
-    Raises:
-        DriverError: the file is not there or not an assignment.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(value, dict) and "answer_file" in value:
-            return from_json(PlanningSpec, value)
-        spec = from_json(DriverSpec, value)
-    except OSError as error:
-        raise DriverError(f"The assignment {path} cannot be read: {error.strerror}.") from error
-    except (TypeError, ValueError) as error:
-        raise DriverError(f"The file {path} is not an assignment: {error}.") from error
-    try:
-        return spec, parse_document(spec.graph, stored=True)
-    except GraphErrors as error:
-        raise DriverError(f"The job graph of the assignment {path} is not usable: {error}") from error
 
 
 def started_at() -> float:

@@ -1,8 +1,9 @@
 """The working directory of a job: where its program, its JVM and the Python workers of its tasks are.
 
-A driver that is started for a job is started there. One that was warm before has to go there, and a JVM cannot: what it
-finds by `user.dir`, by Hadoop or by Derby follows, and a file that Java opens by a relative name does not. So that JVM
-is in a directory in which no file can be made: to open one fails, and writes nothing where nobody looks.
+A driver that is started for a job is started there. One that was warm before has to go there, and any driver goes where
+its program is when it asks for its first session. A JVM cannot: what it finds by `user.dir`, by Hadoop or by Derby
+follows, and a file that Java opens by a relative name does not. So the JVM of a warm driver is in a directory in which
+no file can be made: to open one fails, and writes nothing where nobody looks.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ def warehouse_in(working_dir: str) -> str:
     return f"file:{os.path.join(working_dir, 'spark-warehouse')}"
 
 
-def take_jvm(link: Path, working_dir: str) -> None:
-    """Take the JVM of a warm driver to ``working_dir``. ``link``: its `user.dir`."""
-    link.unlink()
-    link.symlink_to(working_dir)
+def take_jvm(link: Path | None, working_dir: str) -> None:
+    """Take a JVM that was started elsewhere to ``working_dir``. ``link``: the `user.dir` of that of a warm driver."""
+    if link is not None:
+        link.unlink()
+        link.symlink_to(working_dir)
     SparkContext._ensure_initialized()
-    jvm: Any = SparkContext._jvm
+    assert SparkContext._gateway is not None
+    jvm: Any = SparkContext._gateway.jvm
     system = jvm.java.lang.System
     system.setProperty("user.dir", working_dir)
     if system.getProperty(_DERBY) is None:
@@ -45,7 +48,7 @@ def take_jvm(link: Path, working_dir: str) -> None:
 
 def python_in(directory: Path, working_dir: str) -> Path | None:
     """Make the script in ``directory`` that starts Python workers in ``working_dir``; None if none can be executed
-    there. Made once: workers may start by it at any moment."""
+    there. Made before any worker starts by it: once there are some, others may start at any moment."""
     python = directory / "python"
     python.write_text(
         f'#!/bin/sh\ncd {shlex.quote(working_dir)} && exec {shlex.quote(sys.executable)} "$@"\n',

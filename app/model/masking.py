@@ -29,15 +29,17 @@ _SECRET: Final = re.compile(
     r"|pass(?<!bypass)(?<!compass)(?<!surpass)(?<!trespass)(?![a-z]|[._-]?through)"
     r"|token(?!i[sz]|s?[._-]?per)(?<!(?:max|min|num|new)token)(?<!(?:max|min|num|new)[._-]token)"
     r"|connection[._-]?string|shared[._-]?access|user[._-]?info\Z|auth[._-]?param|encryption[._-]?context"
-    r"|(?:api|access|account|client|private|provided|encryption|decryption|master|shared|session|signing|storage"
-    r"|subscription|keystore)[._-]?key|key[._-]?pem"
+    r"|(?:aes|api|app|application|access|account|client|consumer|fernet|kms|license|private|provided|encryption"
+    r"|decryption|master|shared|session|signing|ssh|storage|subscription|keystore)[._-]?key|key[._-]?pem|passkey"
+    r"|cookie|webhook|dsn(?![a-z])|jwt(?![a-z])"
     r"|(?:sas|sig)(?<![a-z]sas)(?<![a-z]sig)(?![a-z])|amz-signature|goog-signature"
     r"|authorization(?<![a-z]authorization)|(?:auth|bearer)(?<![a-z]auth)(?<![a-z]bearer)\Z"
 )
 # What ends so says where a secret is, of which kind, whether or for how long.
 _ABOUT: Final = re.compile(
-    r"(?:provider|source|class|factory|handler|uri|url|endpoint|file|path|dir|location|name|alias|type|mechanism"
-    r"|algorithm|enabled|required|size|bits|length|count|limit|seconds|interval|timeout|period|ratio|[._-]ms)\Z"
+    r"(?:provider|source(?<!resource)|class|factory|handler|uri|url(?<!webhook[._-]url)(?<!webhookurl)|endpoint"
+    r"|file(?<!profile)|path|dir|location|name|alias|type|mechanism|algorithm|enabled|required|size|bits|length"
+    r"|count(?<!account)|limit|seconds|interval|timeout|period|ratio|[._-]ms)\Z"
 )
 _LONGEST_NAME: Final = 1_000
 # 'name': 'value' or 'name': 1, as a dictionary is shown, or JSON; ('name', 'value') of a call or a pair; and
@@ -76,7 +78,7 @@ class Kind:
     """scheme://user: of which only the end is needed. The password goes up to the last @ of the word."""
     longest_password: int
     sign: re.Pattern[str]
-    """name= or, in a setting, name: and a blank, where the name is the word before the sign. What stands behind
+    """name= or, in a setting, name: where the name is the word before the sign. What stands behind
     Authorization: is found by ``bearer``."""
     value: re.Pattern[str]
     bearer: re.Pattern[str]
@@ -89,7 +91,7 @@ SETTING: Final = Kind(
     url_word=re.compile(r"\S++"),
     url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:"),
     longest_password=1_000_000,
-    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+|(?<!(?i:authorization)):[ \t]++)"),
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+|(?<!(?i:authorization)):[ \t]*+)"),
     value=re.compile(
         r"(?:\"(?:\\.|\"\"|[^\"\\])*+(?:\"|\Z)|'(?:\\.|''|[^'\\])*+(?:'|\Z)|\{(?:[^}]|\}\})*+(?:\}|\Z))?+"
         r"(?:\\.|[^\s&;])*+",

@@ -147,7 +147,8 @@ async def test_a_log_is_followed_through_any_server(postgresql_url: str, tmp_pat
         first.rig.plane.logs._followers = one_at_a_time = asyncio.Semaphore(1)
         following = asyncio.create_task(second.http.get(path, params={"follow": "true"}))
         await until(one_at_a_time.locked, "it is followed where the job is")
-        log.write_text("begun\nmore, and the end")
+        with log.open("a") as file:
+            file.write("more, and the end")
         await second.http.patch(f"/jobs/{job}", params={"mode": "cancel"})
         answer = await following
         assert (answer.text, answer.headers["content-type"]) == (

@@ -186,6 +186,11 @@ async def test_the_limits_of_a_head_hold(world: World) -> None:
         (b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost:1\r\n\r\n", 501, "CONNECT"),
         (b"CONNECT /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 501, "CONNECT"),
         (request("CONNECT", "localhost:1", b"{}", ASKING["Java"]), 501, "CONNECT"),
+        (
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            501,
+            "chunked",
+        ),
     ],
 )
 async def test_what_cannot_be_ignored_is_refused(world: World, sent: bytes, status: int, word: str) -> None:

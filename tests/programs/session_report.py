@@ -120,7 +120,8 @@ os.environ["CHANGED_BY_THE_PROGRAM"] += ", changed"
 os.environ.pop("TAKEN_BY_THE_PROGRAM")
 of_process("before")
 note("before: SparkConf()", "{}", SparkConf().getAll())
-spark = SparkSession.builder.appName("mine").config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
+builder = SparkSession.builder.appName("mine").config("of.the.builder", "1")
+spark = builder.config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
 os.environ["TOO_LATE"] = "1"
 of_process("first")
 of_session("first", spark)

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Protocol
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import StreamingQueryException
+from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -48,6 +49,8 @@ _UNNAMED = "pyspark-shell"
 """What PySpark calls a program that gives itself no name."""
 _ALLOWED = frozenset({APP_NAME, SHUFFLE_PARTITIONS, CHECKPOINT_LOCATION})
 """A program decides them, and a graph document does not."""
+_OF_CONTEXT = {"master": "spark.master", "appName": APP_NAME}
+"""The arguments of a SparkContext that are settings."""
 _BEFORE_JVM = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
 _INSTEAD = {
     "spark.master": "Slotwise decides where the driver runs: leave master(...) out",
@@ -104,6 +107,13 @@ def _refused_setting(name: str, value: str, conf: Mapping[str, str], *, batch: b
     if fault := ui_fault(name, value) or task_failures_fault(name, value):
         return f"it {fault.removesuffix('.')}"
     return refused_setting(name, value, batch=batch, program=batch)
+
+
+def _set_serializer(context: SparkContext, asked: Mapping[str, Any]) -> None:
+    """As PySpark does it for a new context."""
+    size = context._batchSize = asked.get("batchSize", 0)
+    kind = context._unbatched_serializer = asked.get("serializer", context._unbatched_serializer)
+    context.serializer = BatchedSerializer(kind, size) if size else AutoBatchedSerializer(kind)  # type: ignore[no-untyped-call]
 
 
 class Host(Protocol):
@@ -238,19 +248,25 @@ class Takeover:
         finally:
             self._opening = False
         if first is None:
-            self._first = own
-            for name in own:
-                if name.startswith("spark."):
-                    found._jvm.java.lang.System.setProperty(name, own[name])  # type: ignore[union-attr]
+            self._first = {name: value for name, value in own.items() if name.startswith("spark.")}
+            for name, value in self._first.items():
+                found._jvm.java.lang.System.setProperty(name, value)  # type: ignore[union-attr]
         return found
 
     def context(self, asked: Mapping[str, Any]) -> SparkContext:
         """The context of the session, for one that is made by hand with what is ``asked``."""
         conf: SparkConf | None = asked.get("conf")
         options = dict(conf.getAll()) if conf is not None else {}
-        if asked.get("master"):
-            options["spark.master"] = asked["master"]
+        for name, setting in _OF_CONTEXT.items():
+            if asked.get(name):
+                options[setting] = asked[name]
+        if refused := [name for name in asked if name.endswith("profiler_cls")]:
+            self.refuse(
+                f"the program gives its SparkContext a {refused[0]}, which is not possible: leave it out"
+            )
         context = self.session(options).sparkContext
+        if "serializer" in asked or "batchSize" in asked:
+            _set_serializer(context, asked)
         for file in asked.get("pyFiles") or ():
             context.addPyFile(file)
         context.environment.update(asked.get("environment") or {})

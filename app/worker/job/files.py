@@ -98,8 +98,17 @@ def make_working_dir(directory: Path) -> None:
 
 
 def has_files(directory: Path) -> bool:
-    """Whether there is anything but directories in ``directory``."""
-    return any(files for _, _, files in os.walk(directory))
+    """Whether there is anything but directories in ``directory``, or may be: part of it cannot be read."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    try:
+        return any(files for _, _, files in os.walk(directory, onerror=fail))
+    except FileNotFoundError as error:
+        return bool(error.filename != str(directory))
+    except OSError:
+        return True
 
 
 def untouched_s(job_dir: Path) -> float:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from app.driver.assignment import read_assignment
 from app.driver.failures import DriverError
-from app.driver.process import read_assignment
 from app.model.protocol import PlanningSpec
 
 PLANNING = PlanningSpec(

@@ -58,6 +58,8 @@ SECRET = {
         redshift.temporary_aws_session_token forward_spark_s3_credentials db.creds""",
     "Snowflake": """sfPassword sfToken pem_private_key private_key_passphrase private_key_file_pwd passcode
         temporary_aws_secret_access_key temporary_azure_sas_token snowflake.private.key""",
+    "programs": """app_key datadog.appKey fernet_key ssh_key aes_key kms_key license_key passkey consumer_key
+        slack_webhook_url webhook sentry_dsn cookie jwt password_service_account secret_profile""",
     "Spark": """spark.authenticate.secret spark.io.encryption.key spark.ssl.keyPassword spark.ssl.keyStorePassword
         spark.ssl.trustStorePassword spark.ssl.ui.keyPassword spark.ssl.rpc.privateKeyPassword
         spark.connect.authenticate.token spark.kubernetes.authenticate.submission.oauthToken
@@ -147,6 +149,16 @@ def test_a_program_fails_without_the_secrets_of_its_arguments() -> None:
     said = "refused: u:Secr3t-1 Secr3t-1; Secr3t-2, Secr3t-3 and 'u:Secr3t-4 4', c2VjcmV0MQ=="
     shown = without_secrets(said, known)
     assert "ecr3t" not in shown and "c2Vj" not in shown and shown.startswith("refused: ******"), shown
+
+
+def test_a_header_or_a_pair_needs_no_blank_behind_its_colon() -> None:
+    assert masked_arguments(["--header=X-Api-Key:Secr3t1", "-x", "password:Secr3t1"]) == [
+        f"--header=X-Api-Key:{HIDDEN}",
+        "-x",
+        f"password:{HIDDEN}",
+    ]
+    for text in ("jdbc:postgresql://h:1/d", "12:30:01", "user:bob", "C:/secret", "tokenizer:x"):
+        assert masked_text(text) == text
 
 
 def test_the_password_of_a_user_is_secret_without_the_user() -> None:

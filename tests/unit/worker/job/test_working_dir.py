@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,24 @@ def test_empty_directories_are_no_files(tmp_path: Path) -> None:
     (tmp_path / "spark-warehouse" / "t").mkdir(parents=True)
     assert not has_files(tmp_path)
     (tmp_path / "spark-warehouse" / "t" / "part-0").touch()
+    assert has_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "no", "down"), FileNotFoundError(2, "gone", "down"), OSError(116, "stale")]
+)
+def test_what_cannot_be_read_may_be_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    (tmp_path / "deep" / "down").mkdir(parents=True)
+    usual = os.scandir
+
+    def scandir(path: str) -> Any:
+        if path.endswith("down"):
+            raise error
+        return usual(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
     assert has_files(tmp_path)
 
 

@@ -1,0 +1,33 @@
+"""What the control plane gives a driver to do: a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from app.driver.failures import DriverError
+from app.model.fromjson import from_json
+from app.model.graphdoc import GraphErrors, parse_document
+from app.model.jobgraph import JobGraph
+from app.model.protocol import DriverSpec, PlanningSpec
+
+
+def read_assignment(path: Path) -> PlanningSpec | tuple[DriverSpec, JobGraph]:
+    """The assignment: that of a program that is to be planned, or else an attempt's with its job graph.
+
+    Raises:
+        DriverError: the file is not there or not an assignment.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(value, dict) and "answer_file" in value:
+            return from_json(PlanningSpec, value)
+        spec = from_json(DriverSpec, value)
+    except OSError as error:
+        raise DriverError(f"The assignment {path} cannot be read: {error.strerror}.") from error
+    except (TypeError, ValueError) as error:
+        raise DriverError(f"The file {path} is not an assignment: {error}.") from error
+    try:
+        return spec, parse_document(spec.graph, stored=True)
+    except GraphErrors as error:
+        raise DriverError(f"The job graph of the assignment {path} is not usable: {error}") from error
