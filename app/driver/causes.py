@@ -247,14 +247,16 @@ def default_verdict(chain: Sequence[Link]) -> Verdict:
     return Verdict()
 
 
-def user_error(name: str, place: str | None, text: str, chain: Sequence[Link]) -> str | None:
+def user_error(
+    name: str, found: str | None, place: str | None, text: str, chain: Sequence[Link]
+) -> str | None:
     """What tells an error of the user's code from others of the same query; None if it is none.
 
-    ``place`` is the line of the user that raised it, ``text`` what Spark says. The same input raises it again, so it
-    is tried again only a few times. A Python worker that crashes says nothing of who is to blame: if it does so for the
-    same input each time, a function is.
+    ``found`` is the line of the user that raised it, in ``text``, which is what Spark says; ``place`` the one at which
+    the program was. The same input raises it again, so it is tried again only a few times. A Python worker that crashes
+    says nothing of who is to blame: if it does so for the same input each time, a function is.
     """
-    if place is None and _CRASH in text:
+    if found is None and _CRASH in text:
         return WORKER_CRASHED
     if any(link.names & _ENVIRONMENT for link in chain):
         return None
@@ -263,4 +265,4 @@ def user_error(name: str, place: str | None, text: str, chain: Sequence[Link]) -
         return None
     if (match := _SQL_ERROR.search(text)) is not None:
         return match[1]
-    return f"{name} at {place}" if place else None
+    return f"{name} at {place or found}" if place or found else None

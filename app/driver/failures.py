@@ -153,7 +153,7 @@ _QUERY_PREAMBLE = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s
 _BEHIND = re.compile(r"at [\w.$/<>-]+\(|at (?:org|java|scala)\.|JVM stacktrace|Driver stacktrace|== ")
 _CAUSED_BY = re.compile(r"^\s*Caused by: ", re.MULTILINE)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
-_SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+_SQL_STATE = re.compile(r"(?<!\s)\s*+SQLSTATE: \w{5}\s*+\Z")
 _LIBRARY = ("/pyspark/", "/py4j/", "/app/driver/", "<frozen", "site-packages")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 
@@ -174,7 +174,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
     lead = place or (f"{where} failed at {found}" if found else f"{where} failed")
     sentence = f"{lead}: {name}: {message}" if message else f"{lead}{':' if place else ' with'} {name}."
     verdict = default_verdict(chain)
-    raised = user_error(name, place or found, text or "", chain)
+    raised = user_error(name, found, place, text or "", chain)
     told = Failure(one_line(sentence), stack, vertex, verdict.recoverable, why=verdict.why, user_error=raised)
     return _ruled(replace(told, by_files=is_of_files(error, chain)), chain)
 

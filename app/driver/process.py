@@ -29,9 +29,9 @@ from app.driver.rope import Rope
 from app.durablefiles import is_within
 from app.model.jobgraph import JobGraph, JobType
 from app.model.ownsettings import APP_NAME
-from app.model.protocol import DriverSpec, PlanningSpec, Registration
+from app.model.protocol import WORKING_DIR, DriverSpec, PlanningSpec, Registration
 from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
-from app.model.variables import VARIABLES
+from app.model.variables import VARIABLES, is_of_host
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,9 +183,10 @@ class DriverProcess:
 
     def _follow_program(self, artifacts_dir: str) -> None:
         """Take the JVM to where the program is: plain Python starts its JVM now, and there. Files of a job are another
-        directory in its next version, so what is written below them would be lost."""
-        where = os.getcwd()
-        if self._working_dir not in ("", where) and not is_within(where, (artifacts_dir,)):
+        directory in its next version, so what is written below them would be lost. A job that has no working directory
+        of its own ran before, and has its state where Spark was."""
+        where, is_own = os.getcwd(), Path(self._working_dir).name == WORKING_DIR
+        if is_own and self._working_dir != where and not is_within(where, (artifacts_dir,)):
             self._working_dir = where
             self._take_jvm()
 
@@ -269,8 +270,8 @@ class DriverProcess:
             self._follow_program(artifacts_dir)
             changed = changed_since(self.jvm.environment)
             tell_jvm(changed)
-            present = {name: value for name, value in changed.items() if value is not None}
-            self._executor_variables = {**(self._variables or {}), **present}
+            told = {*(self._variables or ()), *[name for name in changed if not is_of_host(name)]}
+            self._executor_variables = {name: os.environ[name] for name in told if name in os.environ}
         master = local_master(master, conf)
         before = self._session
         if before is None or not (

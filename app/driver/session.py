@@ -38,7 +38,7 @@ from app.model.ownsettings import (
     task_failures_fault,
 )
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
-from app.model.variables import executor_settings
+from app.model.variables import executor_settings, hiding_settings
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ def _executors_conf(
 ) -> dict[str, str]:
     """The settings of a SparkContext with a ``number`` of executors, for a job that has ``chosen`` others. ``archive``:
     the class data on their hosts; None in pods, which have none."""
-    found = {**CLUSTER_CONF, **first_number_conf(number), **conf}
+    found = {**CLUSTER_CONF, **first_number_conf(number), **hiding_settings(chosen), **conf}
     found[EXECUTOR_OPTIONS] = executor_java_options(chosen)
     if jars := os.environ.get(JARS_VARIABLE):
         # The driver has them on its class path, and gives them to its executors.

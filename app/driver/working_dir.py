@@ -37,8 +37,8 @@ def take_jvm(link: Path | None, working_dir: str) -> None:
     assert SparkContext._gateway is not None
     jvm: Any = SparkContext._gateway.jvm
     system = jvm.java.lang.System
-    system.setProperty("user.dir", working_dir)
-    if system.getProperty(_DERBY) is None:
+    before = system.setProperty("user.dir", working_dir)
+    if system.getProperty(_DERBY) in (None, before):
         system.setProperty(_DERBY, working_dir)
     hadoop = jvm.org.apache.hadoop
     hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration()).setWorkingDirectory(

@@ -307,6 +307,8 @@ class Report:
         return max(0, self.executors_wanted - self.executors)
 
 
+WORKING_DIR = "home"
+"""The name of the working directory that a job has of its own."""
 OUTCOME_FILE = "outcome.json"
 """In the work directory of an attempt: the last word of its driver, for a control plane that was away."""
 

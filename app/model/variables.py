@@ -43,8 +43,16 @@ def variable_fault(name: str) -> str | None:
     return None
 
 
+def is_of_host(name: str) -> bool:
+    """Whether a variable that a program sets is for the host of its driver: executors on others have their own."""
+    return name == "PATH" or variable_fault(name) is not None
+
+
 def executor_settings(variables: Mapping[str, str]) -> dict[str, str]:
-    """The settings by which executors, and their Python workers, have ``variables``, of which Spark's page and log of
-    events hide the values."""
-    found = {f"{EXECUTOR_ENV}{name}": value for name, value in variables.items()}
-    return {**found, _HIDING: f"{_USUALLY_HIDDEN}|^{re.escape(EXECUTOR_ENV)}"} if found else {}
+    """The settings by which executors, and their Python workers, have ``variables``."""
+    return {f"{EXECUTOR_ENV}{name}": value for name, value in variables.items()}
+
+
+def hiding_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """The setting by which Spark's page and log of events hide their values, besides what ``conf`` has hidden."""
+    return {_HIDING: f"{conf.get(_HIDING, _USUALLY_HIDDEN)}|^{re.escape(EXECUTOR_ENV)}"}

@@ -141,11 +141,11 @@ class BatchProgramAttempt(InMainThread):
 
     def _on_ended(self, failure: Failure | None) -> Ending:
         if failure is not None:
-            if self._slots is None:
+            if self._slots is None and failure.user_error is not None:
                 # It has run: whether it does so again is for its restart strategy, and not for that of starts.
                 self._start_client(None, self._inbox.put, self._on_fenced)
                 self._report(type="running", plan_version=self._version)
-            elif is_stopped(self._session):
+            elif self._slots is not None and is_stopped(self._session):
                 return self._fail(replace(failure, recoverable=True))
             return self._fail(self._once_only(failure))
         if self._takeover is not None and (running := self._takeover.queries.running()):

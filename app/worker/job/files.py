@@ -20,7 +20,6 @@ from app.model.ids import is_id
 _ASIDE = ".forgotten-"
 _ATTEMPT = "attempt-"
 CHECKPOINT = "checkpoint"
-WORKING_DIR = "home"
 
 
 def artifacts_name(version: int) -> str:

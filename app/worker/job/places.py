@@ -16,10 +16,11 @@ from app.cluster.ports import ExecutorCluster
 from app.durablefiles import remove_tree
 from app.model.addresses import SPARK_PREFIX, spark_masters
 from app.model.clustersettings import KUBERNETES
+from app.model.protocol import WORKING_DIR
 from app.model.resultsurl import below, is_local
 from app.model.sparkui import LOOPBACK
 from app.settings import Settings
-from app.worker.job.files import CHECKPOINT, WORKING_DIR, artifacts_name, has_run
+from app.worker.job.files import CHECKPOINT, artifacts_name, has_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,11 @@ from app.model.fromjson import from_json
 from app.model.graphdoc_program import ProgramDocument
 from app.model.javaoptions import jvm_options
 from app.model.planned import Planned
-from app.model.protocol import PlanningSpec
+from app.model.protocol import WORKING_DIR, PlanningSpec
 from app.model.secret_texts import secrets_of_program, without_secrets
 from app.worker.job.attempt_record import write_json
 from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
-from app.worker.job.files import WORKING_DIR, make_working_dir, untouched_s, write_artifacts
+from app.worker.job.files import make_working_dir, untouched_s, write_artifacts
 from app.worker.job.places import JobPlaces
 from app.worker.refusals import InvalidRequest, Unavailable
 

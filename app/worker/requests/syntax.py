@@ -50,7 +50,12 @@ class SyntaxHelper:
         cannot be told."""
         if self._closing:
             return None
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._compile, content)
+        try:
+            # One that keeps the process busy may be before it, but not several.
+            async with asyncio.timeout(2 * self._limit_s):
+                found = await asyncio.get_running_loop().run_in_executor(self._thread, self._compile, content)
+        except TimeoutError:
+            return None
         if found is None:
             return None
         python = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.driver.base_attempt import Ending
-from app.driver.failures import Failure
+from app.driver.failures import DriverError, Failure, describe
 from app.driver.program import batch
 from app.driver.program.batch import BatchProgramAttempt
 from app.driver.program.places import Places, failure_of
@@ -63,8 +63,15 @@ REFUSED = Connecting(
     "It failed.\n\nJVM stacktrace:\norg.a.SparkException: It failed.\nCaused by: java.net.ConnectException: no\n"
 )
 
+CRASHED = Connecting(
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0: "
+    "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\nJVM stacktrace:\n"
+    "Caused by: java.io.EOFException\n"
+)
+
 OWN = [of_program(SystemExit(1)), of_program(ValueError("no luck"))]
 OUTSIDE = [of_program(ConnectionResetError("gone")), of_program(REFUSED), of_program(MemoryError()), lost()]
+OUTSIDE.append(of_program(CRASHED))
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +115,9 @@ def test_one_that_ends_before_its_session_has_run() -> None:
     attempt = Ended({})
     failed(attempt, OWN[0])
     assert attempt.reports == [{"type": "running", "plan_version": 7}]
-    attempt = Ended({}, object())
-    failed(attempt, OWN[0])
-    assert attempt.reports == []
+    for attempt, failure in (
+        (Ended({}, object()), OWN[0]),
+        (Ended({}), describe(DriverError("Spark could not be started: no.", recoverable=True))),
+    ):
+        failed(attempt, failure)
+        assert attempt.reports == []

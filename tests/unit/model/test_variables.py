@@ -13,7 +13,7 @@ from app.model.graphdoc_program import graph_of_batch, parse_program, parse_subm
 from app.model.jobgraph import JobGraph
 from app.model.masking import HIDDEN, masked, masked_document
 from app.model.secret_texts import secrets_of, secrets_of_program, without_secrets
-from app.model.variables import executor_settings, is_own, variable_fault
+from app.model.variables import executor_settings, hiding_settings, is_of_host, is_own, variable_fault
 from tests.unit.model.test_environment import graph, program
 
 VARIABLES = {"TOPIC": "words", "api_token": "hunter2-of-me", "_X1": "", "LIMIT": "5"}
@@ -134,8 +134,16 @@ def test_those_that_look_like_secrets_are_hidden_in_failures() -> None:
 
 def test_executors_have_them_and_spark_hides_their_values() -> None:
     assert executor_settings({}) == {}
-    settings = executor_settings({"TOPIC": "words"})
-    assert settings.pop("spark.executorEnv.TOPIC") == "words"
-    assert settings == {
+    assert executor_settings({"TOPIC": "words"}) == {"spark.executorEnv.TOPIC": "words"}
+    assert hiding_settings({}) == {
         "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|credential|^spark\.executorEnv\."
     }
+    assert hiding_settings({"spark.redaction.regex": "mine"}) == {
+        "spark.redaction.regex": r"mine|^spark\.executorEnv\."
+    }
+
+
+def test_what_a_program_sets_for_its_host_is_not_for_others() -> None:
+    for name in ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "HADOOP_HOME", "PYTHONPATH", "a-b"):
+        assert is_of_host(name)
+    assert not is_of_host("MODEL")
