@@ -132,7 +132,9 @@ def test_a_program_finds_what_plain_python_gives_it_but_for_a_list(
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(rig.directory),
     }
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)  # other tests of this process set it
+    # Tests that ran a Spark in this process have set some.
+    for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
+        monkeypatch.delenv(name)
     monkeypatch.setattr(Driver, "environment", environment)
     with ThreadPoolExecutor() as beside:
         by_plain_python = beside.submit(of_plain_python, rig.directory / "plain", environment)
