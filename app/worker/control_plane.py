@@ -207,13 +207,15 @@ class ControlPlane:
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
-        ahead_ms, now_ms = self.job(job_id).ahead_ms, self._now_of(job_id)
+        ahead_ms = self.job(job_id).ahead_ms
+        now_ms = self.clock.now_ms() + ahead_ms
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
         return await self._put(job_id, update, decide)
 
     def short_of_slots(self, job_id: str) -> str | None:
         """The sentence that its lower bounds need more slots than there are; None if they do not."""
-        return short_of_slots(self.job(job_id).state, self._keeper.broker.pool)
+        job = self._keeper.jobs.get(job_id)
+        return None if job is None else short_of_slots(job.state, self._keeper.broker.pool)
 
     async def cancel_rescale(self, job_id: str, asked: RescaleCancellation) -> RequirementsResult:
         """The bounds before those that the rescale follows from come back. StateConflict if it has begun or ended."""

@@ -59,7 +59,9 @@ def demand(state: JobState) -> Demand:
 def comes_back(state: JobState) -> bool:
     """Whether the job is down, and its lower bounds need more slots than there are and than it ran with last: that it
     was left to run so must not be its end. A new job, or a new version, waits for its lower bounds."""
-    return state.plan is None and comes_back_below(state, _goal(state, held(state)).minimal)
+    if state.plan is not None or state.last_plan is None:
+        return False
+    return comes_back_below(state, _goal(state, held(state)).minimal)
 
 
 def comes_back_below(state: JobState, minimal: int) -> bool:
