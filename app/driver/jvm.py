@@ -138,7 +138,7 @@ class Jvm:
     info_file: Path
     heap: str
     environment: Mapping[str, str]
-    log_begins: int = 0
+    log_begins: int
 
     def end(self, within_s: float) -> Failure | None:
         """How it has ended, or does ``within_s`` seconds; None if it lives."""

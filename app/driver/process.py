@@ -31,7 +31,7 @@ from app.model.jobgraph import JobGraph, JobType
 from app.model.ownsettings import APP_NAME
 from app.model.protocol import WORKING_DIR, DriverSpec, PlanningSpec, Registration
 from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
-from app.model.variables import VARIABLES, is_of_host
+from app.model.variables import VARIABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -264,14 +264,13 @@ class DriverProcess:
         """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
         of one and of its workers."""
         from app.driver.session import close_session, local_master, open_session, unfit_setting
-        from app.driver.variables import changed_since, tell_jvm
+        from app.driver.variables import changed_since, for_executors, tell_jvm
 
         if self._executor_variables is None:
             self._follow_program(artifacts_dir)
             changed = changed_since(self.jvm.environment)
             tell_jvm(changed)
-            told = {*(self._variables or ()), *[name for name in changed if not is_of_host(name)]}
-            self._executor_variables = {name: os.environ[name] for name in told if name in os.environ}
+            self._executor_variables = for_executors(self._variables or {}, changed)
         master = local_master(master, conf)
         before = self._session
         if before is None or not (

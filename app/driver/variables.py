@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark import SparkContext
 
-from app.model.variables import is_own
+from app.model.variables import is_of_host, is_own
 
 
 def set_variables(variables: Mapping[str, str]) -> None:
@@ -34,6 +34,12 @@ def changed_since(before: Mapping[str, str]) -> dict[str, str | None]:
         for name in sorted({*before, *os.environ})
         if os.environ.get(name) != before.get(name) and not is_own(name)
     }
+
+
+def for_executors(own: Iterable[str], changed: Iterable[str]) -> dict[str, str]:
+    """What executors get: the job's ``own`` variables as they are now, and what the program has ``changed``."""
+    told = {*own, *[name for name in changed if not is_of_host(name)]}
+    return {name: os.environ[name] for name in told if name in os.environ}
 
 
 def tell_jvm(changed: Mapping[str, str | None]) -> None:

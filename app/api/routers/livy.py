@@ -35,7 +35,7 @@ from app.worker.refusals import (
     UnknownJob,
 )
 from app.worker.requests.livy import find_files, read_files
-from app.worker.requests.submission_keys import hash_of, key_of
+from app.worker.requests.submission_keys import key_of
 from app.worker.retrying import reading
 from app.worker.views import JobView
 
@@ -52,12 +52,12 @@ Number = Annotated[
 ]
 
 
-async def _body(request: Request) -> tuple[LivyBatch, str]:
-    """The batch, and the hash of the document as it was sent."""
+async def _body(request: Request) -> tuple[LivyBatch, dict[str, object]]:
+    """The batch, and the document as it was sent."""
 
-    def parsed(document: dict[str, object]) -> tuple[LivyBatch, str]:
+    def parsed(document: dict[str, object]) -> tuple[LivyBatch, dict[str, object]]:
         try:
-            return parse_livy_batch(document), hash_of(document)
+            return parse_livy_batch(document), document
         except GraphErrors as error:
             raise bad_request(*error.errors) from None
 
@@ -98,7 +98,7 @@ async def create_batch(
     plane: Plane,
     info: Info,
     principal: Principal,
-    body: Annotated[tuple[LivyBatch, str], Depends(_body)],
+    body: Annotated[tuple[LivyBatch, dict[str, object]], Depends(_body)],
     idempotency_key: IdempotencyKey = None,
 ) -> schema.LivyBatch:
     """Submit a Python program by its path, as to Livy
@@ -108,9 +108,9 @@ async def create_batch(
     are refused. A repeated request with its Idempotency-Key is answered with the batch of the first one, and submits
     nothing, if the files have not changed.
     """
-    batch, document_hash = body
+    batch, document = body
     files = await _read(request, batch, info)
-    key = await key_of(principal, idempotency_key, document_hash, files)
+    key = await key_of(principal, idempotency_key, document, files)
 
     async def submitted() -> str:
         graph = await while_connected(request, plane.submission.plan(batch.program, files))
@@ -131,12 +131,11 @@ async def create_batch(
             f"Job {job_id} was submitted, but its number as a batch cannot be read: {error}"
         ) from error
     response.headers["Location"] = f"/batches/{number}"
-    return _batch(number, _shown(plane, job_id), info.url)
+    return _batch(number, _unreadable(plane).get(job_id) or plane.job(job_id), info.url)
 
 
-def _shown(plane: ControlPlane, job_id: str) -> JobView | UnreadableJob:
-    unreadable = {job.job_id: job for job in plane.unreadable_jobs()}
-    return unreadable.get(job_id) or plane.job(job_id)
+def _unreadable(plane: ControlPlane) -> dict[str, UnreadableJob]:
+    return {job.job_id: job for job in plane.unreadable_jobs()}
 
 
 def _batch(number: int, job: JobView | UnreadableJob, url: str, log: Sequence[str] = ()) -> schema.LivyBatch:
@@ -189,11 +188,11 @@ async def list_batches(
 ) -> schema.LivyBatchList:
     """The jobs that were submitted as batches, oldest first"""
     total, numbers = await plane.livy.page(first, size)
-    sessions = []
+    sessions, unreadable = [], _unreadable(plane)
     for job_id, number in numbers.items():
         # It may have been forgotten meanwhile.
         with contextlib.suppress(UnknownJob):
-            sessions.append(_batch(number, _shown(plane, job_id), info.url))
+            sessions.append(_batch(number, unreadable.get(job_id) or plane.job(job_id), info.url))
     return schema.LivyBatchList(first=first, total=total, sessions=sessions)
 
 

@@ -35,7 +35,7 @@ from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 from app.scheduler.adaptive.version_state import VersionNote
-from app.worker.requests.submission_keys import hash_of, key_of, key_of_version
+from app.worker.requests.submission_keys import key_of, key_of_version
 
 _MAX_FILES = 100
 _JSON = frozenset({"application/json", "text/json"})
@@ -82,12 +82,11 @@ class _InMemory(MultiPartParser):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a request sends: a graph or a program, and the files that go with it. ``document_hash``: of the document as
-    it was sent."""
+    """What a request sends: a graph or a program, the ``document`` that says so, and the files that go with it."""
 
     graph: JobGraph | ProgramDocument
     files: dict[str, bytes]
-    document_hash: str
+    document: object
 
 
 async def _sent(request: Request) -> Sent:
@@ -114,7 +113,7 @@ async def _read(body: bytes, files: dict[str, bytes], *, is_json: bool) -> Sent:
 
     def parsed(text: bytes) -> Sent:
         document = decode_json_strict(text) if is_json else decode_yaml_strict(text)
-        return Sent(parse_submitted(document), files, hash_of(document))
+        return Sent(parse_submitted(document), files, document)
 
     try:
         return await decoded(parsed, body)
@@ -220,7 +219,7 @@ async def submit_job(
         graph = await planned()
         await plane.submission.check(graph, files)
         return json_response(masked_document(to_document(graph)))
-    key = await key_of(principal, idempotency_key, sent.document_hash, files)
+    key = await key_of(principal, idempotency_key, sent.document, files)
 
     async def submitted() -> str:
         return await plane.submit(await planned(), files, principal, key=key)
@@ -272,7 +271,7 @@ async def replace_job(
 
     if dry_run:
         return json_response(masked_document(to_document(await planned())))
-    key = await key_of_version(idempotency_key, sent.document_hash, files)
+    key = await key_of_version(idempotency_key, sent.document, files)
 
     async def replaced() -> int:
         return await plane.replacing.replace(jobid, await planned(), files, principal, key)

@@ -20,36 +20,34 @@ from app.worker.refusals import InDoubt, StateConflict, Unavailable
 from app.worker.retrying import reading
 
 
-def hash_of(content: object) -> str:
+async def key_of(
+    author: str, key: str | None, document: object, files: Mapping[str, bytes]
+) -> AddSubmissionKey | None:
+    """What makes a submission known again; None if it has no key. ``document``: as it was sent."""
+    if key is None:
+        return None
+    return AddSubmissionKey(author, key, *await asyncio.to_thread(_hashes, document, files))
+
+
+async def key_of_version(
+    key: str | None, document: object, files: Mapping[str, bytes]
+) -> IdempotencyKey | None:
+    """What makes a new version of a job known again, among the requests of the job; None if it has no key."""
+    if key is None:
+        return None
+    return IdempotencyKey(key, _hash_of(["graph", *await asyncio.to_thread(_hashes, document, files)]))
+
+
+def _hashes(document: object, files: Mapping[str, bytes]) -> tuple[str, str]:
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    return _hash_of(document), _hash_of(digests)
+
+
+def _hash_of(content: object) -> str:
     """Of what was decoded from JSON or YAML. Neither the form of the text counts nor the order of its fields, nor which
     defaults this version adds."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-async def key_of(
-    author: str, key: str | None, document_hash: str, files: Mapping[str, bytes]
-) -> AddSubmissionKey | None:
-    """What makes a submission known again; None if it has no key."""
-    return None if key is None else AddSubmissionKey(author, key, document_hash, await _hash_of_files(files))
-
-
-async def key_of_version(
-    key: str | None, document_hash: str, files: Mapping[str, bytes]
-) -> IdempotencyKey | None:
-    """What makes a new version of a job known again, among the requests of the job; None if it has no key."""
-    return (
-        None
-        if key is None
-        else IdempotencyKey(key, hash_of(["graph", document_hash, await _hash_of_files(files)]))
-    )
-
-
-async def _hash_of_files(files: Mapping[str, bytes]) -> str:
-    def digests() -> dict[str, str]:
-        return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-
-    return hash_of(await asyncio.to_thread(digests))
 
 
 class SubmissionKeys:
