@@ -49,6 +49,8 @@ _ENTRY: Final = re.compile(
     r"(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|-?\d[\d.eE+-]*+)"
 )
 _SETTING_ARGUMENT: Final = re.compile(r"--?[\w-]++=([\w.-]++)=")
+# A blank behind the colon is found by `Kind.sign`, and what follows Authorization by `Kind.bearer`.
+_HEADER_ARGUMENT: Final = re.compile(r"(?:--?[\w-]++=)?+([\w.-]++)(?<!(?i:authorization)):(?!//|\s)")
 # jdbc:oracle:thin:user/password@host
 _ORACLE: Final = re.compile(
     r"jdbc:oracle:\w++:[^\s/@]{0,128}+/(\"[^\"\n]{0,256}+\"|[^\s'\"@]{0,256}+)@", re.IGNORECASE
@@ -78,7 +80,7 @@ class Kind:
     """scheme://user: of which only the end is needed. The password goes up to the last @ of the word."""
     longest_password: int
     sign: re.Pattern[str]
-    """name= or, in a setting, name: where the name is the word before the sign. What stands behind
+    """name= or, in a setting, name: and a blank, where the name is the word before the sign. What stands behind
     Authorization: is found by ``bearer``."""
     value: re.Pattern[str]
     bearer: re.Pattern[str]
@@ -91,7 +93,7 @@ SETTING: Final = Kind(
     url_word=re.compile(r"\S++"),
     url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:"),
     longest_password=1_000_000,
-    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+|(?<!(?i:authorization)):[ \t]*+)"),
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+|(?<!(?i:authorization)):[ \t]++)"),
     value=re.compile(
         r"(?:\"(?:\\.|\"\"|[^\"\\])*+(?:\"|\Z)|'(?:\\.|''|[^'\\])*+(?:'|\Z)|\{(?:[^}]|\}\})*+(?:\}|\Z))?+"
         r"(?:\\.|[^\s&;])*+",
@@ -142,8 +144,9 @@ def named_argument(arg: str) -> tuple[str, str, str]:
     name, sign, value = arg.partition("=")
     if sign and is_secret(name):
         return name, name + sign, value
-    if "=" in value and (setting := _SETTING_ARGUMENT.match(arg)) and is_secret(setting[1]):
-        return setting[1], setting[0], arg[setting.end() :]
+    for found in (_SETTING_ARGUMENT.match(arg), _HEADER_ARGUMENT.match(arg)):
+        if found and is_secret(found[1]):
+            return found[1], found[0], arg[found.end() :]
     return "", "", arg
 
 
