@@ -207,7 +207,8 @@ class ControlPlane:
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
-        ahead_ms = self.job(job_id).ahead_ms
+        job = self._keeper.jobs.get(job_id)
+        ahead_ms = 0 if job is None else job.clock.ahead_ms
         now_ms = self.clock.now_ms() + ahead_ms
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
         return await self._put(job_id, update, decide)

@@ -107,8 +107,12 @@ def dry_run(
 
 def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
     """The sentence that the lower bounds in force need more slots than there are; None if they do not."""
-    demand = Demand.of(state.graph, hold.in_effect(state))
-    minimal = demand.minimal
+    if state.plan is None and state.last_plan is None and not state.pending:
+        # A new job has declared what its bounds need.
+        minimal = desired = state.declared_minimal
+    else:
+        demand = Demand.of(state.graph, hold.in_effect(state))
+        minimal, desired = demand.minimal, demand.desired
     if state.usable_slots >= minimal:
         return None
     if state.plan is None:
@@ -117,7 +121,7 @@ def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
             f"The lower bounds need {minimal} slots; there are {pool.total}, so the job waits for more."
         )
         return there_are if pool.total < minimal else None
-    reachable = pool.attainable_slots(state.job_id, demand.desired, minimal)
+    reachable = pool.attainable_slots(state.job_id, desired, minimal)
     then = "keeps running as it is until more appear"
     return _too_few(state, minimal, reachable, then) if reachable < minimal else None
 
