@@ -5,10 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from app.model.environment import SERVERS, Runtime
-from app.model.graphdoc import parse_document, planned_document, program_document, runtime_document
+from app.model.graphdoc import (
+    parse_document,
+    planned_document,
+    program_document,
+    runtime_document,
+    to_document,
+)
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
 from app.model.graphdoc_settings import (
@@ -206,6 +212,26 @@ def graph_of(
     if errors:
         raise GraphErrors(errors.texts())
     return parse_document({**program.to_document(), "vertices": vertices}, stored=True)
+
+
+def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
+    """``graph`` with the vertices of a query that its program has started, behind those that it has; ``graph`` itself
+    if it has them all. ``found`` is checked, as in `graph_of`.
+
+    Raises:
+        GraphErrors: what was found is not a graph.
+    """
+    new = [vertex for vertex in found if vertex.name not in graph.by_name]
+    if not new:
+        return graph
+    partitions = _partitions_of_queries(found)
+    errors = Errors()
+    document = to_document(graph)
+    vertices: Any = document["vertices"]
+    vertices += [
+        _vertex(errors, vertex, None, partitions.get(vertex.name), DEFAULT_STATE_PARTITIONS) for vertex in new
+    ]
+    return parse_document(document, stored=True)
 
 
 def _vertex(

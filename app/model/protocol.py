@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from app.model.batch import RegionOrder, Result
+from app.model.planned import PlannedVertex
 
 REPORTS_LIMIT_BYTES = 16 * 1024 * 1024
 """Of the body of a call."""
@@ -218,6 +219,9 @@ class Report:
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``, ``by_files``: as in events.AttemptFailed.
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
+    query-started: the program has asked for the query of sink ``query``, which has the vertices ``planned`` and runs at
+    ``parallelism`` (by vertex id); sent before its first batch, for each start that is the program's own. Vertices that
+    the graph lacks are added to it. query-ended: it has ended while the attempt runs on, by itself or by the program.
     repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running, and again
     for queries that a program starts later.
     failed with ``repartition_failed``: the state could not be redistributed and is as it was.
@@ -240,6 +244,8 @@ class Report:
     at_ms: int
     type: Literal[
         "running",
+        "query-started",
+        "query-ended",
         "batch",
         "plan-applied",
         "failed",
@@ -287,6 +293,8 @@ class Report:
     user_error: str | None = None
     by_files: bool = False
     query: str = ""
+    planned: tuple[PlannedVertex, ...] = ()
+    parallelism: dict[str, int] = field(default_factory=dict)
     tasks_done: int = 0
     tasks_total: int = 0
     state_partitions: dict[str, int] = field(default_factory=dict)
