@@ -49,7 +49,7 @@ __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 MAX_VERTICES: Final = 200
 
 _FIELDS = ("name", "type", "artifacts", "environment", "packages", VARIABLES, "config", "vertices")
-_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from")
+_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from", "ended")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
 _REST_OF_VERTEX = ("inputs", "parallelism", "lowerBound", "maxParallelism", "stateful", "slotSharingGroup")
@@ -92,7 +92,8 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and job_type is not None and order is not None and facts is not None
-    return JobGraph(name, job_type, build(name, order, facts), artifacts, config, program, runtime)
+    ended = tuple(str(key) for key in document.get("ended", ())) if is_program else ()
+    return JobGraph(name, job_type, build(name, order, facts), artifacts, config, program, runtime, ended)
 
 
 def _refuse_runtime(fields: Fields) -> None:
@@ -255,6 +256,7 @@ def to_document(graph: JobGraph) -> dict[str, object]:
         "artifacts": list(graph.artifacts),
         "config": dict(graph.config),
         "vertices": [_vertex_document(vertex) for vertex in graph.vertices],
+        **({"ended": list(graph.ended)} if graph.ended else {}),
     }
 
 

@@ -4,7 +4,7 @@ was planned."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.model.environment import SERVERS, Runtime
@@ -231,7 +231,10 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     vertices += [
         _vertex(errors, vertex, None, partitions.get(vertex.name), DEFAULT_STATE_PARTITIONS) for vertex in new
     ]
-    return parse_document(document, stored=True)
+    parsed = parse_document(document, stored=True)
+    # What a document does not have of the vertices before stays.
+    added = tuple(vertex for vertex in parsed.vertices if vertex.name not in graph.by_name)
+    return replace(graph, vertices=(*graph.vertices, *added))
 
 
 def _vertex(

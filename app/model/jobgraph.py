@@ -204,7 +204,8 @@ class JobGraph:
     """A whole job. ``artifacts`` are file names; ``config`` holds ``spark.*`` settings and scheduler options.
 
     ``program``: what makes the vertices, which are all of `PlannedSpec`; None for a job that is a graph document.
-    ``runtime``: what its drivers run in.
+    ``runtime``: what its drivers run in. ``ended``: the queries of a program, by the ids of their sinks, that have
+    ended and were not started again, in the order in which they ended.
     """
 
     name: str
@@ -214,6 +215,7 @@ class JobGraph:
     config: tuple[tuple[str, str], ...] = field(default=())
     program: ProgramSpec | None = None
     runtime: Runtime = SERVERS
+    ended: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -222,7 +224,7 @@ class JobGraph:
     def _hash(self) -> int:
         # Worked out once: a graph is the key under which is kept what follows from it.
         own = (self.name, self.type, self.vertices, self.artifacts, self.config, self.program, self.runtime)
-        return hash(own)
+        return hash((*own, self.ended))
 
     @cached_property
     def by_id(self) -> dict[str, JobVertex]:
@@ -239,6 +241,19 @@ class JobGraph:
         for vertex in self.vertices:
             members.setdefault(vertex.slot_sharing_group, []).append(vertex.id)
         return tuple((name, tuple(ids)) for name, ids in members.items())
+
+    @cached_property
+    def resting(self) -> frozenset[str]:
+        """The ids of vertices that need no slots: those of queries that have ended, while another has not. When all
+        have, the program may start one again at any moment."""
+        ended = set(self.ended)
+        if not ended or all(vertex.id in ended for vertex in self.vertices if vertex.is_sink):
+            return frozenset()
+        at_work = {vertex.id for vertex in self.vertices if vertex.is_sink and vertex.id not in ended}
+        for vertex in reversed(self.vertices):
+            if vertex.id in at_work:
+                at_work |= {edge.vertex_id for edge in vertex.inputs}
+        return frozenset(self.by_id.keys() - at_work)
 
     @property
     def is_batch_program(self) -> bool:

@@ -18,6 +18,7 @@ FORGOTTEN_JOB: Final = "forgottenJob"
 class PublicEventType(StrEnum):
     STATUS = "status"
     REQUIREMENTS = "requirements"
+    GRAPH = "graph"
     SLOT_SHARE = "slot-share"
     SCALING_POLICY = "scaling-policy"
     RESCALE_BEGUN = "rescale-begun"

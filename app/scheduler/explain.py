@@ -7,6 +7,7 @@ from typing import Final
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended
 from app.scheduler.adaptive import (
+    growth,
     hold,
     local_failover,
     pending,
@@ -219,7 +220,21 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         when_again = _timer(state, REGION_TIMER, now_ms, "The next start is")
         return batch_sentences(state, state.batch, when_again)
     assert state.plan is not None
-    return [f"The job runs at {in_words(state.graph, state.plan.parallelism)}."]
+    idle = {
+        "has ended": growth.over(state.graph),
+        "has not been started in this attempt": growth.absent(state),
+    }
+    running = [
+        pair for pair in state.plan.parallelism if not any(pair[0] in vertices for vertices in idle.values())
+    ]
+    sentences = (
+        [f"The job runs at {in_words(state.graph, running)}."] if running else ["No query of it runs."]
+    )
+    for how, vertices in idle.items():
+        sinks = [each.name for each in state.graph.vertices if each.is_sink and each.id in vertices]
+        if sinks:
+            sentences.append(f"The query of {' and that of '.join(sinks[:10])} {how}.")
+    return sentences
 
 
 def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from app.model.jobgraph import JobGraph
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.requirements import Deadline, Requirements
 from app.model.rescale import RescaleRecord
@@ -79,7 +80,9 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
 
 
 def _declared(before: JobState, after: JobState) -> _Told:
-    """Events of requests."""
+    """Events of requests, and of a graph that has other vertices."""
+    if after.graph.by_id.keys() != before.graph.by_id.keys():
+        yield PublicEventType.GRAPH, _graph(before.graph, after.graph)
     if after.requirements is not before.requirements:
         yield PublicEventType.REQUIREMENTS, _requirements(after.requirements, _deadline_of(after))
     if after.policy is not before.policy:
@@ -161,6 +164,13 @@ def _deadline_of(state: JobState) -> Deadline | None:
     """That of the newest bounds, if they wait for it."""
     version = state.requirements.version
     return next((one.deadline for one in state.pending if one.version == version), None)
+
+
+def _graph(before: JobGraph, after: JobGraph) -> Fields:
+    def names(graph: JobGraph, other: JobGraph) -> Fields:
+        return {vertex.id: vertex.name for vertex in graph.vertices if vertex.id not in other.by_id}
+
+    return {"added": names(after, before), "removed": names(before, after)}
 
 
 def _requirements(requirements: Requirements, deadline: Deadline | None = None) -> Fields:

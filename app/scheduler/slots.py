@@ -54,8 +54,10 @@ class Demand:
             return cls._of_batch(graph, requirements, bounds)
         groups = []
         desired = minimal = 0
+        resting = graph.resting
         for name, members in graph.groups:
-            own = [bounds[vertex] for vertex in members]
+            # All vertices of a program are in one group, so it has some that need slots.
+            own = [bounds[vertex] for vertex in members if vertex not in resting]
             group = GroupBounds(name, max([one.lower for one in own]), max([one.upper for one in own]))
             desired += group.upper
             minimal += group.lower

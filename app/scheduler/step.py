@@ -36,6 +36,8 @@ from app.scheduler.adaptive.events import (
     BoundsUpdated,
     Event,
     PlanApplied,
+    QueryEnded,
+    QueryStarted,
     RequirementsUpdated,
     ScalingPolicyUpdated,
     SlotsChanged,
@@ -209,6 +211,8 @@ _LOOKS: Final = (
     SlotShareUpdated,
     SlotsChanged,
     StateRepartitioned,
+    QueryStarted,
+    QueryEnded,
 )
 """Under these, timers of a phase, and when it enters Executing the scheduler looks at what the job could become."""
 

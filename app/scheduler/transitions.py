@@ -18,6 +18,7 @@ from typing import Any, Final
 from app.scheduler.adaptive import (
     ending,
     executing,
+    growth,
     local_failover,
     repartition,
     replacing,
@@ -52,11 +53,15 @@ PHASES: Final = (CREATED, *_BEFORE_RUN, *_RUN, STOPPING, RESTARTING, *_END, FINI
 # The bounds in force change.
 _BOUNDS: Final = (e.RequirementsUpdated, e.ScalingPolicyUpdated)
 
+# Of a program.
+_QUERIES: Final = (e.QueryStarted, e.QueryEnded)
+
 # What an attempt reports while it is alive, and at its end.
 _OF_REGIONS: Final = (e.RegionFinished, e.RegionFailed)
 _REPORTS: Final = (
     e.AttemptRunning,
     e.StateRepartitioned,
+    *_QUERIES,
     e.BatchCompleted,
     e.BatchAborted,
     e.PlanApplied,
@@ -130,6 +135,9 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         STAY: "the state has the partitions that were asked for",
         WAITING: "the state was found with fewer partitions than the plan needs: another plan is made",
     },
+    (CREATING, _QUERIES, growth.note): {
+        STAY: "the program has started or ended a query, which the plan has too"
+    },
     (CREATING, e.AttemptStartFailed, starting.creating_failed): {
         RETRYING: "it did not start; the creation-retry strategy allows another attempt, or the cluster is to blame",
         FINISHED: "the driver did not start, and the failure is final or the retries are used up",
@@ -200,6 +208,11 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         RESCALING: "bounds waited for this number, and the change can be made in place",
         RESTARTING: "bounds waited for this number, and the change needs a restart",
     },
+    (EXECUTING, _QUERIES, executing.executing_query): {
+        STAY: "the program has started or ended a query; no other parallelism is attainable, or it needs a restart",
+        RESCALING: "the job needs other slots now, and the change can be made in place",
+        RESTARTING: "the job needs other slots now, and the change needs a restart, which is due",
+    },
     (EXECUTING, e.BatchCompleted, executing.executing_batch): {
         STAY: "no rescale waits for a batch",
         RESCALING: "a rescale in place waited for a committed batch, or a rescale on trial is taken back in place",
@@ -233,6 +246,9 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     },
     (RESCALING, e.StateRepartitioned, repartition.found_late): {
         STAY: "a query that started late has reported its state partitions"
+    },
+    (RESCALING, _QUERIES, rescaling.rescaling_query): {
+        STAY: "the program has started or ended a query; the target is replaced if the job needs other slots now"
     },
     (RESCALING, e.BatchCompleted, rescaling.rescaling_batch): {
         STAY: "one query committed a batch; `PlanApplied` follows when all did"
@@ -295,6 +311,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- StopWithSavepoint: the driver drains; then the job is finished
     (STOPPING, _BOUNDS, resources.replace_bounds): {STAY: "no effect unless the stop fails"},
     (STOPPING, e.SlotsChanged, resources.replace_slots): {STAY: "no effect unless the stop fails"},
+    (STOPPING, _QUERIES, growth.note): {STAY: "the program had started or ended a query before"},
     (STOPPING, e.BatchCompleted, stopping.stopping_batch): {STAY: "a batch was committed while draining"},
     (STOPPING, e.BatchAborted, None): {STAY: "a batch was given up while draining"},
     (STOPPING, e.PlanApplied, stopping.stopping_plan_applied): {STAY: "a plan sent before came into force"},
@@ -388,6 +405,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},
     (RESTARTING, (e.AttemptRunning, e.StateRepartitioned, *_OF_REGIONS), None): {STAY: "late report"},
+    (RESTARTING, _QUERIES, growth.note): {STAY: "the program had started or ended a query before"},
     ((RETRYING, FINISHED), _GONE, None): {STAY: "late report of an attempt that is over"},
     ((*_RUN, STOPPING), e.AttemptRunning, None): {STAY: "repeated report"},
     (STOPPING, e.StateRepartitioned, None): {STAY: "repeated report"},

@@ -37,6 +37,7 @@ from app.store.writes import (
     PutAttempt,
     PutRescale,
     SaveState,
+    SetGraph,
     SetVersion,
     UnitOfWork,
 )
@@ -73,7 +74,7 @@ class MergedUnits:
     described: list[Row] = field(default_factory=list)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     livy_batches: list[Row] = field(default_factory=list)
-    versions: list[tuple[str, AddVersion | SetVersion | AddArtifact]] = field(default_factory=list)
+    versions: list[tuple[str, AddVersion | SetVersion | SetGraph | AddArtifact]] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
 
     def add_created(self, unit: UnitOfWork) -> None:
@@ -114,7 +115,7 @@ class MergedUnits:
                 case DescribeDriver(attempt_number, host, spark_version, ui_url):
                     told = map(codec.plain_text, (host, spark_version, ui_url))
                     self.described.append((job_id, attempt_number, *told))
-                case AddVersion() | SetVersion():
+                case AddVersion() | SetVersion() | SetGraph():
                     self.versions.append((job_id, write))
                 case AddArtifact():
                     self._add_artifact(job_id, write)
@@ -242,9 +243,9 @@ def _artifact_row(job_id: str, add: AddArtifact) -> dict[str, Any]:
 
 
 def _write_versions(
-    connection: Connection, writes: Sequence[tuple[str, AddVersion | SetVersion | AddArtifact]]
+    connection: Connection, writes: Sequence[tuple[str, AddVersion | SetVersion | SetGraph | AddArtifact]]
 ) -> None:
-    """Write versions of jobs, in order. They are rare, so each is written by separate statements."""
+    """Write versions of jobs and their graphs, in order. They are rare, so each is written by separate statements."""
     for job_id, write in writes:
         match write:
             case AddVersion(number, current, document, options):
@@ -277,6 +278,12 @@ def _write_versions(
                     job=job_id,
                     number=number,
                 )
+            case SetGraph(number, document):
+                for update in (
+                    "UPDATE jobs SET document = :document WHERE job_id = :job",
+                    "UPDATE job_versions SET document = :document WHERE job_id = :job AND version = :number",
+                ):
+                    sql(connection, update, job=job_id, document=document, number=number)
             case AddArtifact():
                 statements.insert(connection, statements.INSERT_ARTIFACT, [_artifact_row(job_id, write)])
 

@@ -193,6 +193,15 @@ class SetVersion:
 
 
 @value
+class SetGraph:
+    """The graph of version ``number``, which is in force, has other vertices, or other queries of it have ended.
+    ``document`` is as in `CreateJob`."""
+
+    number: int
+    document: str
+
+
+@value
 class AddEvents:
     """The public events of the step, in order. They get their numbers when they are written."""
 
@@ -214,6 +223,7 @@ Write = (
     | AddLivyBatch
     | AddVersion
     | SetVersion
+    | SetGraph
     | AddEvents
 )
 

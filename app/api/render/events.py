@@ -26,8 +26,8 @@ def _summary(kind: str, fields: Mapping[str, Json], names: Names) -> str:
         case "status":
             change = f"{fields['previousStatus'] or 'new'} -> {fields['status']}"
             return _joined([change], fields.get("cause"))
-        case "requirements" | "slot-share" | "scaling-policy":
-            return _declaration(kind, fields, names)
+        case "requirements" | "slot-share" | "scaling-policy" | "graph":
+            return _grown(fields) if kind == "graph" else _declaration(kind, fields, names)
         case "failure":
             return _joined([fields["vertex"]], fields["error"])
         case "no-change":
@@ -69,6 +69,11 @@ def _rescale(kind: str, fields: Mapping[str, Json], names: Names) -> str:
     gap = None if gap_ms is None else f"output gap {duration_in_words(gap_ms)}"
     ended = f"{number} {fields['terminalState']} after {duration_in_words(fields['durationInMillis'])}"
     return _joined([ended, *reached, gap], fields["message"])
+
+
+def _grown(fields: Mapping[str, Json]) -> str:
+    told = ((word, fields[word].values()) for word in ("added", "removed"))
+    return "; ".join(f"{word} {', '.join(vertices)}" for word, vertices in told if vertices)
 
 
 def _declaration(kind: str, fields: Mapping[str, Json], names: Names) -> str:

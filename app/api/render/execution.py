@@ -16,6 +16,7 @@ from app.api.schema.jobs import ExecutionState, RegionProgress
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobVertex
 from app.model.status import JobStatus
+from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -74,9 +75,14 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
     start_ms = dict(state.status_since_ms).get(JobStatus.RUNNING, -1) if deployed is not None else -1
     end_ms = view.ended_ms if view.ended_ms is not None and start_ms >= 0 else -1
     wanted = None if deployed is not None else {vid: bounds.upper for vid, bounds in state.bounds}
+    over, absent = growth.over(state.graph), growth.absent(state)
     result = []
     for vertex in state.graph.vertices:
         own_status = status
+        if status == "RUNNING" and vertex.id in over:
+            own_status = "FINISHED"
+        elif status == "RUNNING" and vertex.id in absent:
+            own_status = "CREATED"
         if status == "FAILED" and failed is not None and failed not in (vertex.name, vertex.id):
             own_status = "CANCELED"
         if deployed is not None:

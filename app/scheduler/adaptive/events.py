@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from app.model.batch import Result
+from app.model.jobgraph import JobGraph
 from app.model.plan import Slot
 from app.model.requirements import Deadline, Requirements
 from app.model.rescale import NOTHING_MEASURED, Measured
@@ -81,6 +82,25 @@ class DriverReady:
     """A process is there for ``attempt``, and is about to be given its plan."""
 
     attempt: int
+
+
+@value
+class QueryStarted:
+    """The program has started the query of sink ``query``, for the first time or again. ``graph`` is that of the job,
+    with the vertices of this query. ``parallelism``: what they run at, by vertex id."""
+
+    attempt: int
+    query: str
+    graph: JobGraph
+    parallelism: tuple[tuple[str, int], ...]
+
+
+@value
+class QueryEnded:
+    """The query of sink ``query`` has ended, by itself or by its program, which runs on."""
+
+    attempt: int
+    query: str
 
 
 @value
@@ -360,6 +380,8 @@ Event = (
     | SlotShareUpdated
     | SlotsChanged
     | DriverReady
+    | QueryStarted
+    | QueryEnded
     | AttemptRunning
     | StateRepartitioned
     | AttemptStartFailed

@@ -14,6 +14,7 @@ from typing import Final
 from app.model.plan import Plan, Rung
 from app.model.rescale import NOTHING_MEASURED, Measured, TerminatedReason, TriggerCause
 from app.scheduler.adaptive import (
+    growth,
     hold,
     repartition,
     rollback,
@@ -30,6 +31,8 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     BoundsUpdated,
     PlanApplied,
+    QueryEnded,
+    QueryStarted,
     SlotsChanged,
     StateRepartitioned,
     TimerFired,
@@ -208,6 +211,19 @@ def executing_bounds(draft: Draft, event: BoundsUpdated) -> None:
 def executing_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
     """The program has started a query late. Bounds that had to wait for this query count from now on."""
     repartition.found_late(draft, event)
+    _review(draft, resources=True)
+
+
+def executing_query(draft: Draft, event: QueryStarted | QueryEnded) -> None:
+    """The program has started or ended a query: the job may need other slots now."""
+    before = draft.state.graph
+    growth.note(draft, event)
+    graph = draft.state.graph
+    if (graph.vertices, graph.resting) == (before.vertices, before.resting):
+        return
+    if draft.state.timeline.open is None and attainable_now(draft).outlook.sufficient:
+        message = f"The program has {'started' if isinstance(event, QueryStarted) else 'ended'} a query."
+        timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
     _review(draft, resources=True)
 
 

@@ -9,13 +9,15 @@ is one whose Spark does not run as many tasks as the plan says although the plan
 from __future__ import annotations
 
 from app.model.plan import Rung
-from app.scheduler.adaptive import rollback, timeline, unfollowed
+from app.scheduler.adaptive import growth, rollback, timeline, unfollowed
 from app.scheduler.adaptive.attainable import attainable_now, rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
     BoundsUpdated,
     PlanApplied,
+    QueryEnded,
+    QueryStarted,
     SlotsChanged,
     TimerFired,
 )
@@ -66,6 +68,11 @@ def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
         what = "Slots of the plan that was being applied"
         timeline.note(draft, given_back(draft.state, what, target))
         retarget(draft)
+
+
+def rescaling_query(draft: Draft, event: QueryStarted | QueryEnded) -> None:
+    growth.note(draft, event)
+    retarget(draft)
 
 
 def retarget(draft: Draft) -> None:

@@ -184,7 +184,13 @@ def create_execution_graph(draft: Draft) -> None:
     if state.repartition is not None:
         rung = max(rung, Rung.STATE_REPARTITION, key=tuple(Rung).index)
     timeline.plan_chosen(draft, plan, rung)
-    draft.set(attempt=state.attempt + 1, plan_version=plan.version, attempt_alive=True, driver_waiting=False)
+    draft.set(
+        attempt=state.attempt + 1,
+        plan_version=plan.version,
+        attempt_alive=True,
+        driver_waiting=False,
+        started=(),
+    )
     draft.enter(CreatingExecutionGraph(plan, blind=state.cluster_unreachable))
     draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
     draft.arm(START_TIMER, draft.now_ms + _start_timeout_ms(draft.state))

@@ -318,6 +318,7 @@ class JobState:
     ``num_restarts``: how often Restarting was entered, also for a planned rescale.
     ``spare``: the version ``versions.spare``, which is not in force and is needed.
     ``no_change``: why the job was left as it is, one for each reason. ``pending``: bounds that are not on their way.
+    ``started``: the queries, by the ids of their sinks, that the program has started in this attempt.
     """
 
     job_id: str
@@ -368,6 +369,7 @@ class JobState:
     spare: JobVersion | None = None
     no_change: tuple[NoChange, ...] = ()
     pending: tuple[Pending, ...] = ()
+    started: tuple[str, ...] = ()
 
     @property
     def bounds(self) -> Requirements:

@@ -98,6 +98,35 @@ def tell(
     draft.set_timeline(closed=(*timeline.closed, ended), counts=_counted(timeline, reason.terminal_state))
 
 
+def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
+    """A record, which ends as it begins, of vertices that have come with what they run at. One that is open goes on,
+    with these vertices."""
+    record = _new_record(draft, TriggerCause.INITIAL_SCHEDULE, None, message, None, None)
+    at = dict(new)
+    ended = evolve(
+        record,
+        vertices=tuple(
+            evolve(one, pre=None, post=at[one.vertex_id]) for one in record.vertices if one.vertex_id in at
+        ),
+        end_ms=draft.now_ms,
+        reason=TerminatedReason.SUCCEEDED,
+        rung=Rung.IN_PLACE,
+    )
+    timeline = draft.state.timeline
+    counts = _counted(timeline, TerminatedReason.SUCCEEDED.terminal_state)
+    draft.set_timeline(closed=(*timeline.closed, ended), counts=counts)
+    if timeline.open is None:
+        return
+    uuid, number = draft.state.requirements.uuid, draft.state.timeline.attempt_id + 1
+    vertices, _ = _meaning(draft.declared, *_before(timeline.open))
+    posts = {one.vertex_id: one.post for one in timeline.open.vertices}
+    vertices = tuple(
+        evolve(one, pre=at.get(one.vertex_id, one.pre), post=posts.get(one.vertex_id)) for one in vertices
+    )
+    record = evolve(timeline.open, requirements_uuid=uuid, attempt_id=number, vertices=vertices)
+    draft.set_timeline(open=record, attempt_id=number)
+
+
 def next_record_uuid(state: JobState) -> str:
     """Of the record that begins next, whatever it is of."""
     return derive_id(state.job_id, "rescale", state.timeline.records + 1)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
+from app.model.graphdoc_fields import GraphErrors
+from app.model.graphdoc_program import grown
 from app.model.jobgraph import JobGraph
 from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report
@@ -83,6 +85,8 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
             return events.AttemptRunning(attempt, sizes, before, report.missing_executors)
         case "repartitioned":
             return events.StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
+        case "query-ended":
+            return events.QueryEnded(attempt, report.query)
         case "batch":
             return events.BatchCompleted(
                 attempt,
@@ -133,6 +137,18 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
             return events.QueryRecovered(attempt, report.query, report.run)
         case _:
             return None
+
+
+def query_started(state: JobState, report: Report, attempt: int) -> events.Event | None:
+    """The event of a query that a program has started. What a driver says of its vertices may be no graph."""
+    if state.graph.program is None or state.attempt != attempt:
+        return None
+    try:
+        graph = grown(state.graph, report.planned)
+    except GraphErrors as error:
+        told = f"The driver told of a query that cannot be part of the job: {' '.join(error.errors)}"
+        return events.AttemptFailed(attempt, told, stopped=False, recoverable=False)
+    return events.QueryStarted(attempt, report.query, graph, tuple(report.parallelism.items()))
 
 
 def outcome_event(attempt: int, report: Report) -> events.Event:

@@ -26,7 +26,7 @@ from app.worker.clock import JobClock
 from app.worker.job.attempts import Attempts
 from app.worker.job.batch_samples import BatchSamples
 from app.worker.job.bell import Bell
-from app.worker.job.drivers import event_of, with_time_for_executors
+from app.worker.job.drivers import event_of, query_started, with_time_for_executors
 from app.worker.job.executors_seen import ExecutorsSeen, noted
 from app.worker.job.files import make_working_dir
 from app.worker.job.load import Load, total_backlog
@@ -210,7 +210,11 @@ class Job:
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)
         self.acknowledged = (attempt, report.seq)
-        if (event := event_of(report, attempt, self._meter)) is not None:
+        if report.type == "query-started":
+            self.worker.deliver(lambda state: query_started(state, report, attempt))
+            # Reports that follow are about its vertices.
+            await self.worker.settle()
+        elif (event := event_of(report, attempt, self._meter)) is not None:
             self.worker.deliver(event)
 
     def _tell_of_batches(self, report: Report, attempt: int, now_ms: int) -> None:

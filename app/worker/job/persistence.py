@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from app.model.graphdoc import to_document
+from app.model.jobgraph import JobGraph
 from app.model.public_event import PublicEvent
 from app.model.rescale import RescaleRecord
 from app.model.status import AttemptState
@@ -26,6 +29,7 @@ from app.store.writes import (
     PutAttempt,
     PutRescale,
     SaveState,
+    SetGraph,
     SetVersion,
     UnitOfWork,
     Write,
@@ -83,10 +87,20 @@ class Change:
             self.records[record_now.number] = record_now
         if after.versions.current != before.versions.current:
             self.rows.append(SetVersion(after.versions.current))
+        elif _is_other_graph(before.graph, after.graph):
+            document = json.dumps(to_document(after.graph), separators=(",", ":"))
+            self.rows.append(SetGraph(after.versions.current, document))
         if after.requirements is not before.requirements:
             self.rows.append(AddRequirements(after.requirements, now_ms))
         if after.policy is not before.policy:
             self.rows.append(AddScalingPolicy(after.policy))
+
+
+def _is_other_graph(before: JobGraph, after: JobGraph) -> bool:
+    """Whether what is stored of the graph has changed: numbers of state partitions are part of the state."""
+    if before is after:
+        return False
+    return before.ended != after.ended or before.by_id.keys() != after.by_id.keys()
 
 
 def ended_ms(state: JobState) -> int | None:

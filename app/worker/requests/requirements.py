@@ -18,6 +18,7 @@ from app.model.requirements import Bounds, Deadline, Requirements, validate_boun
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
+from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.pending import kept_waiting, undoing
 from app.scheduler.adaptive.pending_state import Pending
@@ -58,14 +59,14 @@ def initial_requirements(
 
 
 def resolve_bounds(
-    graph: JobGraph,
-    wanted: Mapping[str, tuple[int, int]],
-    options: JobOptions,
+    state: JobState, wanted: Mapping[str, tuple[int, int]]
 ) -> tuple[dict[str, Bounds], list[str]]:
     """Bounds by vertex id or unique name, as bounds by id in the graph's order, and all errors.
 
-    An upper bound above the state partitions of a vertex is allowed if the state can be redistributed.
+    An upper bound above the state partitions of a vertex is allowed if the state can be redistributed. Vertices of
+    queries that do not run may be left out: their bounds stay.
     """
+    graph, options = state.graph, state.options
     by_id: dict[str, tuple[int, int]] = {}
     errors: list[str] = []
     for key, bounds in wanted.items():
@@ -74,6 +75,9 @@ def resolve_bounds(
         if target in by_id:
             errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
         by_id[target] = bounds
+    for idle in growth.over(graph) | growth.absent(state):
+        own = state.requirements[idle]
+        by_id.setdefault(idle, (own.lower, own.upper))
     resolved, more = validate_bounds(
         graph, by_id, lambda vertex, upper: _why_not_beyond(graph, options, vertex, upper)
     )
@@ -176,7 +180,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
     refuse_ended(state.job_id, status_of(state), update.refusal)
     refuse_stale(update, state.requirements.version)
     deadline = deadline_of(state, update.deadline, now_ms, ahead_ms)
-    bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
+    bounds, errors = resolve_bounds(state, update.bounds)
     numbers, more = resolve_partitions(state, bounds, update.state_partitions)
     if errors or more:
         raise InvalidRequest(*errors, *more)

@@ -1,0 +1,155 @@
+"""The job graph grows while a program runs: with each query that it starts, by the vertices of that.
+
+The driver has started the query when the scheduler hears of it, with parallelism from the slots that are held: so the
+new vertices are part of the plan in force, and of one on its way, without another version. What they could have more is
+then a rescale like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from app.model.analysis import queries
+from app.model.ids import derive_id
+from app.model.jobgraph import JobGraph
+from app.model.plan import Plan
+from app.model.requirements import Bounds
+from app.scheduler.adaptive import slot_declaration, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import QueryEnded, QueryStarted
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.rollback_state import Parallelism
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    JobState,
+    Rescaling,
+    Restarting,
+    StopWithSavepoint,
+)
+from app.scheduler.adaptive.trial import coming_plan
+
+T = TypeVar("T")
+
+ENDED_KEPT: Final = 50
+"""Of queries that have ended the vertices of so many stay in the graph, the last ones."""
+
+
+def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
+    """The program has started a query, for the first time or again, or one has ended."""
+    state, key = draft.state, event.query
+    before = state.graph
+    ended = tuple(other for other in before.ended if other != key)
+    if isinstance(event, QueryStarted):
+        if key not in state.started:
+            draft.set(started=(*state.started, key))
+        if event.graph.vertices != before.vertices:
+            _grow(draft, evolve(event.graph, ended=ended), event)
+            return
+    elif key in before.by_id:
+        ended = (*ended, key)
+    if ended != before.ended:
+        draft.set(graph=evolve(before, ended=ended))
+        slot_declaration.declare(draft)
+
+
+def absent(state: JobState) -> frozenset[str]:
+    """The vertices of queries that the program had once and has not started in this attempt, whose others run."""
+    if not state.started:
+        return frozenset()
+    known = {*state.started, *state.graph.ended}
+    return frozenset(_of_queries(state.graph, {q.key for q in queries(state.graph) if q.key not in known}))
+
+
+def over(graph: JobGraph) -> frozenset[str]:
+    """The vertices of queries that have ended."""
+    return frozenset(_of_queries(graph, graph.ended)) if graph.ended else frozenset()
+
+
+def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
+    state = draft.state
+    before = state.graph.by_id
+    added = [vertex for vertex in graph.vertices if vertex.id not in before]
+    graph = _without_oldest(graph)
+    given = dict(event.parallelism)
+    running = coming_plan(state) or state.plan or state.last_plan
+    most = 1 if running is None else running.slot_count
+    new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
+    number = state.requirements.version + 1
+    bounds = {vertex.id: Bounds(vertex.lower_bound, vertex.parallelism) for vertex in added}
+    bounds |= state.requirements.as_dict()
+    names = ", ".join(vertex.name for vertex in added)
+    requirements = evolve(
+        state.requirements,
+        uuid=derive_id(state.job_id, "requirements", number),
+        version=number,
+        bounds=tuple((vertex.id, bounds[vertex.id]) for vertex in graph.vertices),
+        state_partitions=tuple(
+            pair for pair in state.requirements.state_partitions if pair[0] in graph.by_id
+        ),
+        requested_by=None,
+        reason=f"The program has started a query with {names}.",
+    )
+    draft.set(graph=graph, requirements=requirements)
+    _add_to_plans(draft, graph, new)
+    timeline.tell_grown(draft, new, f"The program has started a query with {names}.")
+    slot_declaration.declare(draft)
+
+
+def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism) -> None:
+    """Each plan that is in force, on its way, or to be gone back to has the vertices of ``graph``."""
+    state = draft.state
+
+    def carried(parallelism: Parallelism) -> Parallelism:
+        known = dict((*new, *parallelism))
+        return tuple((vertex.id, known[vertex.id]) for vertex in graph.vertices)
+
+    def plan_of(plan: Plan | None) -> Plan | None:
+        return None if plan is None else evolve(plan, parallelism=carried(plan.parallelism))
+
+    phase = state.phase
+    changes: dict[str, Any] = {}
+    if isinstance(phase, CreatingExecutionGraph):
+        changes["plan"] = plan_of(phase.plan)
+    elif isinstance(phase, Rescaling | StopWithSavepoint) and phase.target is not None:
+        changes["target"] = plan_of(phase.target)
+    elif isinstance(phase, Restarting) and phase.target is not None:
+        changes["target"] = carried(phase.target)
+    if changes:
+        draft.set_phase(**changes)
+    watch, taken = state.watch, state.taken_back
+    if watch is not None:
+        watch = evolve(watch, good=carried(watch.good), tried=carried(watch.tried))
+    if taken is not None:
+        # What was taken back limits only the vertices that it names.
+        taken = evolve(taken, good=_within(taken.good, graph), tried=_within(taken.tried, graph))
+    former = (evolve(one, former=_within(one.former, graph)) for one in state.pending)
+    draft.set(
+        plan=plan_of(state.plan),
+        last_plan=plan_of(state.last_plan),
+        watch=watch,
+        taken_back=taken,
+        pending=tuple(one for one in former if one.former),
+    )
+
+
+def _within(pairs: tuple[tuple[str, T], ...], graph: JobGraph) -> tuple[tuple[str, T], ...]:
+    return tuple(pair for pair in pairs if pair[0] in graph.by_id)
+
+
+def _without_oldest(graph: JobGraph) -> JobGraph:
+    """``graph`` without the vertices of queries that ended long ago."""
+    if len(graph.ended) <= ENDED_KEPT:
+        return graph
+    gone = set(graph.ended[:-ENDED_KEPT])
+    vertices = _of_queries(graph, gone)
+    return replace(
+        graph,
+        vertices=tuple(vertex for vertex in graph.vertices if vertex.id not in vertices),
+        ended=graph.ended[-ENDED_KEPT:],
+    )
+
+
+def _of_queries(graph: JobGraph, keys: Iterable[str]) -> set[str]:
+    return {vertex.id for query in queries(graph) if query.key in keys for vertex in query.flow}

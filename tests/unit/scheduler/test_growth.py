@@ -1,0 +1,192 @@
+"""The job graph grows by the queries that a program starts: plans, bounds, records and slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.model import ids
+from app.model.jobgraph import JobGraph, JobType
+from app.model.plan import Rung
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive.effects import DeclareResources, SendPlan
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptRunning,
+    BatchCompleted,
+    QueryEnded,
+    QueryStarted,
+    SlotsChanged,
+)
+from app.scheduler.adaptive.growth import ENDED_KEPT, absent
+from app.scheduler.explain import explain
+from tests.unit.scheduler.driving import COOLDOWN, MAX_DELAY, STABILIZATION, Job, slots, vertex
+
+AT_ONCE = {COOLDOWN: "0 s", STABILIZATION: "0 s", MAX_DELAY: "0 s"}
+
+
+def key(number: int) -> str:
+    return ids.vertex_id("under-test", f"sink-{number}")
+
+
+def graph_of(*numbers: int, upper: int = 4) -> JobGraph:
+    """A query for each number: in-N -> sink-N."""
+    vertices = []
+    for number in numbers:
+        vertices += [vertex(f"in-{number}"), vertex(f"sink-{number}", [f"in-{number}"])]
+    sized = tuple(replace(one, parallelism=upper) for one in vertices)
+    return JobGraph("under-test", JobType.STREAMING, sized)
+
+
+def running(held: int = 2, upper: int = 2) -> Job:
+    return Job(graph_of(1), upper=upper, options=AT_ONCE).run(held=held).commit()
+
+
+def start(job: Job, number: int, parallelism: int = 2, *, upper: int = 4) -> Job:
+    """As the worker tells of it."""
+    state = job.state
+    new = [one for one in graph_of(number, upper=upper).vertices if one.id not in state.graph.by_id]
+    graph = replace(state.graph, vertices=(*state.graph.vertices, *new))
+    at = tuple((one.id, parallelism) for one in graph_of(number).vertices)
+    return job.do(QueryStarted(state.attempt, key(number), graph, at))
+
+
+def end(job: Job, number: int) -> Job:
+    return job.do(QueryEnded(job.state.attempt, key(number)))
+
+
+def test_a_query_that_comes_is_part_of_the_plan_in_force_without_another_version() -> None:
+    job = running()
+    before = job.state
+    start(job, 2)
+    assert job.kind == "Executing"
+    assert job.parallelism == [2, 2, 2, 2]
+    assert job.state.plan is not None and before.plan is not None
+    assert job.state.plan.version == before.plan.version
+    assert job.state.last_plan == job.state.plan
+    assert not job.has_effect(SendPlan)
+
+
+def test_its_bounds_are_another_version_of_the_requirements_whose_reason_names_its_vertices() -> None:
+    job = running()
+    start(job, 2, upper=3)
+    now = job.state.requirements
+    assert now.version == 2
+    assert [(one.lower, one.upper) for _, one in now] == [(1, 2), (1, 2), (1, 3), (1, 3)]
+    assert now.reason == "The program has started a query with in-2, sink-2."
+    assert job.effect(DeclareResources).desired == 3
+
+
+def test_its_record_ends_as_it_begins_and_is_of_its_vertices_only() -> None:
+    job = running()
+    start(job, 2)
+    record = job.records[-1]
+    assert (record.cause, record.rung) == (TriggerCause.INITIAL_SCHEDULE, Rung.IN_PLACE)
+    assert [(one.vertex_id, one.pre, one.post) for one in record.vertices] == [
+        (one.id, None, 2) for one in graph_of(2).vertices
+    ]
+    assert record.message == "The program has started a query with in-2, sink-2."
+    assert job.nothing_open
+
+
+def test_what_it_could_have_more_is_a_rescale() -> None:
+    job = running(held=4)
+    assert job.parallelism == [2, 2]
+    start(job, 2, parallelism=2, upper=4)
+    assert job.kind == "Rescaling"
+    target = job.effect(SendPlan).plan
+    assert [count for _, count in target.parallelism] == [2, 2, 4, 4]
+    assert job.open.message == "The program has started a query."
+
+
+def test_a_query_that_comes_while_a_plan_is_on_its_way_is_part_of_both() -> None:
+    job = running(held=2, upper=4)
+    job.do(SlotsChanged(slots(4)))
+    assert job.kind == "Rescaling"
+    record = job.open
+    start(job, 2, parallelism=2)
+    assert job.kind == "Rescaling" and job.open.number == record.number
+    assert job.parallelism == [2, 2, 2, 2]
+    # It gets the slots that are there with the same rescale.
+    assert [count for _, count in job.effect(SendPlan).plan.parallelism] == [4, 4, 4, 4]
+    job.applied()
+    assert (job.kind, job.parallelism) == ("Executing", [4, 4, 4, 4])
+
+
+def test_a_query_that_comes_again_changes_nothing() -> None:
+    job = running()
+    start(job, 2)
+    end(job, 2)
+    before = job.state
+    start(job, 2)
+    assert job.state.requirements is before.requirements
+    assert job.state.graph.ended == ()
+    assert job.parallelism == [2, 2, 2, 2]
+
+
+def test_vertices_of_a_query_that_ended_need_no_slots_while_another_runs() -> None:
+    job = running(upper=2)
+    start(job, 2, upper=4)
+    assert job.state.declared_slots == 4
+    end(job, 2)
+    assert job.state.declared_slots == 2
+    start(job, 2)
+    assert job.state.declared_slots == 4
+
+
+def test_if_all_queries_have_ended_the_slots_stay_for_the_next_one() -> None:
+    job = running(upper=2)
+    end(job, 1)
+    assert (job.kind, job.state.declared_slots) == ("Executing", 2)
+    assert "No query of it runs." in explain(job.state, job.now_ms)[0]
+
+
+def test_queries_that_ended_long_ago_leave_the_graph() -> None:
+    job = running()
+    for number in range(2, ENDED_KEPT + 4):
+        start(job, number)
+        end(job, number)
+    start(job, 1000)
+    graph = job.state.graph
+    assert len(graph.ended) == ENDED_KEPT
+    assert key(2) not in graph.by_id and key(4) in graph.by_id and key(1000) in graph.by_id
+    assert [one for one, _ in job.state.requirements] == list(graph.by_id)
+    assert len(job.parallelism) == len(graph.vertices)
+
+
+def test_a_query_that_does_not_come_again_in_the_next_attempt_is_absent_and_fails_nothing() -> None:
+    job = running()
+    start(job, 2)
+    job.do(AttemptFailed(job.state.attempt, "It broke.", stopped=True)).wait(60_000)
+    assert job.kind == "CreatingExecutionGraph"
+    job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, ()))
+    job.do(AttemptRunning(job.state.attempt)).commit()
+    assert job.kind == "Executing"
+    assert absent(job.state) == {one.id for one in graph_of(2).vertices}
+    told = " ".join(explain(job.state, job.now_ms)[0])
+    assert "The query of sink-2 has not been started in this attempt." in told
+
+
+def test_a_query_that_comes_before_the_attempt_runs_is_part_of_its_plan() -> None:
+    job = Job(graph_of(1), upper=2, options=AT_ONCE).submit(held=2)
+    assert job.kind == "CreatingExecutionGraph"
+    start(job, 2, parallelism=2)
+    job.do(AttemptRunning(job.state.attempt))
+    assert job.parallelism == [2, 2, 2, 2]
+
+
+def test_a_batch_of_a_query_that_came_completes_nothing_else() -> None:
+    job = running()
+    start(job, 2)
+    assert job.state.plan is not None
+    before = job.records[:]
+    job.do(BatchCompleted(job.state.attempt, "q-2", 0, job.state.plan.version))
+    assert job.records == before and job.kind == "Executing"
+
+
+@pytest.mark.parametrize("parallelism", [0, 1, 10_000])
+def test_what_a_driver_says_of_parallelism_is_kept_within_what_is_possible(parallelism: int) -> None:
+    job = running(held=2)
+    start(job, 2, parallelism=parallelism)
+    assert all(1 <= count <= 2 for count in job.parallelism)
