@@ -36,6 +36,8 @@ EVENT_WORDS = {
     "SlotsChanged": "slots",
     "AttemptRunning": "driver runs",
     "StateRepartitioned": "state partitions",
+    "QueryStarted": "query started",
+    "QueryEnded": "query ended",
     "AttemptStartFailed": "start failed",
     "BatchCompleted": "batch committed",
     "BatchAborted": "batch given up",

@@ -125,7 +125,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         STAY: "every planned slot is still held; or one is gone, and the attempt is killed"
     },
     (CREATING, e.DriverReady, starting.creating_ready): {
-        STAY: "the plan is made again, with the slots that are held now"
+        STAY: "the plan is made again, with the slots of now"
     },
     (CREATING, e.AttemptRunning, (executing.creating_running, batch.begin)): {
         EXECUTING: "the driver has registered and its queries run",
@@ -134,9 +134,6 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (CREATING, e.StateRepartitioned, starting.creating_repartitioned): {
         STAY: "the state has the partitions that were asked for",
         WAITING: "the state was found with fewer partitions than the plan needs: another plan is made",
-    },
-    (CREATING, _QUERIES, growth.note): {
-        STAY: "the program has started or ended a query, which the plan has too"
     },
     (CREATING, e.AttemptStartFailed, starting.creating_failed): {
         RETRYING: "it did not start; the creation-retry strategy allows another attempt, or the cluster is to blame",
@@ -167,9 +164,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (CREATING, e.CancelRequested, ending.cancel): {
         CANCELING: "canceled; the driver, if it is alive, is killed"
     },
-    (CREATING, e.VersionRequested, replacing.creating_requested): {
-        WAITING: "the attempt of the old version is killed"
-    },
+    (CREATING, e.VersionRequested, replacing.creating_requested): {WAITING: "the attempt is killed"},
     (CREATING, e.GlobalFailure, starting.creating_global_failure): {
         STAY: "recoverable: the attempt is killed and counts as one that did not start",
         FAILING: "not recoverable: the driver, if it is alive, is killed",
@@ -181,9 +176,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FINISHED: "canceled while nothing runs",
         CANCELING: "canceled while the process of the last attempt waits",
     },
-    (RETRYING, e.VersionRequested, replacing.retrying_requested): {
-        WAITING: "the new version is tried at once"
-    },
+    (RETRYING, e.VersionRequested, replacing.retrying_requested): {WAITING: "it is tried at once"},
     (RETRYING, e.GlobalFailure, ending.fail_unstarted): {
         FINISHED: "failed while nothing runs; no restart strategy is asked",
         FAILING: "failed while the process of the last attempt waits",
@@ -238,21 +231,13 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "a local failover took too long, and the restart strategy allows no restart",
     },
     # ---- Rescaling: a plan was sent to the running driver; the job keeps running
-    (RESCALING, _BOUNDS, rescaling.rescaling_bounds): {
-        STAY: "the target is replaced if the new bounds ask for another parallelism"
-    },
-    (RESCALING, e.SlotsChanged, rescaling.rescaling_slots): {
-        STAY: "the target is replaced if one of its slots is lost"
-    },
+    (RESCALING, _BOUNDS, rescaling.rescaling_bounds): {STAY: "the target is replaced if need be"},
+    (RESCALING, e.SlotsChanged, rescaling.rescaling_slots): {STAY: "the target is replaced if need be"},
     (RESCALING, e.StateRepartitioned, repartition.found_late): {
         STAY: "a query that started late has reported its state partitions"
     },
-    (RESCALING, _QUERIES, rescaling.rescaling_query): {
-        STAY: "the program has started or ended a query; the target is replaced if the job needs other slots now"
-    },
-    (RESCALING, e.BatchCompleted, rescaling.rescaling_batch): {
-        STAY: "one query committed a batch; `PlanApplied` follows when all did"
-    },
+    (RESCALING, _QUERIES, rescaling.rescaling_query): {STAY: "the target is replaced if need be"},
+    (RESCALING, e.BatchCompleted, rescaling.rescaling_batch): {STAY: "of one query; `PlanApplied` is of all"},
     (RESCALING, e.BatchAborted, None): {STAY: "a batch was given up; the plan is still being applied"},
     (RESCALING, e.PlanApplied, rescaling.rescaling_plan_applied): {
         EXECUTING: "every query has committed a batch at the target, or is idle",
@@ -311,7 +296,6 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- StopWithSavepoint: the driver drains; then the job is finished
     (STOPPING, _BOUNDS, resources.replace_bounds): {STAY: "no effect unless the stop fails"},
     (STOPPING, e.SlotsChanged, resources.replace_slots): {STAY: "no effect unless the stop fails"},
-    (STOPPING, _QUERIES, growth.note): {STAY: "the program had started or ended a query before"},
     (STOPPING, e.BatchCompleted, stopping.stopping_batch): {STAY: "a batch was committed while draining"},
     (STOPPING, e.BatchAborted, None): {STAY: "a batch was given up while draining"},
     (STOPPING, e.PlanApplied, stopping.stopping_plan_applied): {STAY: "a plan sent before came into force"},
@@ -405,7 +389,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},
     (RESTARTING, (e.AttemptRunning, e.StateRepartitioned, *_OF_REGIONS), None): {STAY: "late report"},
-    (RESTARTING, _QUERIES, growth.note): {STAY: "the program had started or ended a query before"},
+    ((CREATING, STOPPING, RESTARTING), _QUERIES, growth.note): {STAY: "a query has started or ended"},
     ((RETRYING, FINISHED), _GONE, None): {STAY: "late report of an attempt that is over"},
     ((*_RUN, STOPPING), e.AttemptRunning, None): {STAY: "repeated report"},
     (STOPPING, e.StateRepartitioned, None): {STAY: "repeated report"},

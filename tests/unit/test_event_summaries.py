@@ -46,6 +46,8 @@ SUMMARIES: list[tuple[str, dict[str, Any], str]] = [
         "version 4, ROLLBACK at 2026-11-26 10:00:00 UTC",
     ),
     ("requirements", {"version": 3, "bounds": {}, "onTimeout": None, **NOBODY}, "version 3"),
+    ("graph", {"added": {"c": "silver", "d": "gold"}, "removed": {}}, "added silver, gold"),
+    ("graph", {"added": {"c": "silver"}, "removed": {"a": "counts"}}, "added silver; removed counts"),
     (
         "slot-share",
         {"version": 2, "weight": 2, "priority": 0, "cap": None, **WHO},

@@ -66,8 +66,7 @@ class SlotsChanged:
     ``allowed``: how many of them it may go on to use, None for all. The job chooses which, and gives the others back as
     soon as no plan uses them. ``reason``: why so many, in words, if other jobs or its cap have to do with it.
     ``cluster_unreachable``: these are the slots of before it was: they may be gone, others may have come.
-    ``coming``: so many more are allotted to it, which other jobs are giving back.
-    Level-triggered: repeats are harmless.
+    ``coming``: so many more are allotted to it, which other jobs are giving back. Repeats are harmless.
     """
 
     slots: tuple[Slot, ...]
@@ -108,8 +107,7 @@ class AttemptRunning:
     """The driver of ``attempt`` registered and started its queries with the plan it was given.
 
     ``source_bytes``: of a BATCH job, the sizes of the files of its sources by vertex id, where they are known.
-    ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
-    cluster it was not given.
+    ``before``: the pace of each query at the plan before, where it is known. ``missing_executors``: those not given.
     """
 
     attempt: int
@@ -120,10 +118,8 @@ class AttemptRunning:
 
 @value
 class StateRepartitioned:
-    """The driver of ``attempt`` found, or has just made, these numbers of state partitions, by query key.
-
-    It says so before AttemptRunning, if it was told to redistribute the state or if they are not what it was told.
-    """
+    """The driver found, or has just made, these numbers of state partitions, by query key. It says so before
+    AttemptRunning, if it was told to redistribute the state or if they are not what it was told."""
 
     attempt: int
     partitions: tuple[tuple[str, int], ...]
@@ -231,8 +227,7 @@ class AttemptFailed:
     ``plan_version``: the newest plan that it had begun a batch with, 0 if that is not known. ``at_ms``: when, if it was
     learned later. ``why``: a sentence on what made it recoverable or not. ``user_error``: what the user's code raised,
     and where, in batch ``batch_id`` (-1: unknown) of ``query_id``. Outside of any query that is empty, and ``batch_id``
-    the number of batches that are committed.
-    """
+    the number of batches that are committed."""
 
     attempt: int
     error: str
@@ -289,8 +284,7 @@ class QueryRecovered:
 @value
 class DriverContact:
     """Whether the driver of ``attempt`` has been heard by the control plane that owns the job now: not yet, when it has
-    just taken the job up, and then for the first time. What the driver did meanwhile is on its way until then.
-    """
+    just taken the job up, and then for the first time. What the driver did meanwhile is on its way until then."""
 
     attempt: int
     heard: bool

@@ -299,7 +299,6 @@ class Stop:
 @value
 class JobState:
     """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended).
-
     ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
     None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_coming``: so many more others are
     giving back for it. ``slots_stayed``: the ids of those that were there all through a start that was spoiled because
@@ -318,8 +317,7 @@ class JobState:
     ``num_restarts``: how often Restarting was entered, also for a planned rescale.
     ``spare``: the version ``versions.spare``, which is not in force and is needed.
     ``no_change``: why the job was left as it is, one for each reason. ``pending``: bounds that are not on their way.
-    ``started``: the queries, by the ids of their sinks, that the program has started in this attempt.
-    """
+    ``started``: the queries, by the ids of their sinks, that the program has started in this attempt."""
 
     job_id: str
     graph: JobGraph

@@ -12,9 +12,8 @@ driver is there, and of bounds that were declared: COMPLETED if they count for a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
-from types import MappingProxyType
 
 from app.model.batch import RegionStatus
 from app.model.ids import derive_id
@@ -24,11 +23,9 @@ from app.model.rescale import (
     NOTHING_MEASURED,
     Measured,
     RescaleRecord,
-    SlotGroupRescale,
     TerminalState,
     TerminatedReason,
     TriggerCause,
-    VertexRescale,
 )
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
@@ -36,6 +33,7 @@ from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.record_figures import before_of, figures, meaning
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     CapRaise,
@@ -46,12 +44,9 @@ from app.scheduler.adaptive.state import (
     Timeline,
     WaitingForResources,
 )
-from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
 _RUNNING = (Executing.__name__, StopWithSavepoint.__name__)
-_BEGUN = (RegionStatus.RUNNING, RegionStatus.FINISHED)
-_NOTHING: Mapping[str, int] = MappingProxyType({})
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
 
 _OVERTAKEN = (
@@ -118,7 +113,7 @@ def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
     if timeline.open is None:
         return
     uuid, number = draft.state.requirements.uuid, draft.state.timeline.attempt_id + 1
-    vertices, _ = _meaning(draft.declared, *_before(timeline.open))
+    vertices, _ = meaning(draft.declared, *before_of(timeline.open))
     posts = {one.vertex_id: one.post for one in timeline.open.vertices}
     vertices = tuple(
         evolve(one, pre=at.get(one.vertex_id, one.pre), post=posts.get(one.vertex_id)) for one in vertices
@@ -147,7 +142,7 @@ def _new_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number, uuid = timeline.records + 1, next_record_uuid(state)
-    vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
+    vertices, groups = meaning(draft.declared_goal, *figures(state, state.last_plan))
     # Failovers and changes of slots have no author, but for slots that bounds have waited for, or a cap has kept away.
     asked: Requirements | ScalingPolicy | Pending | SlotShare | CapRaise | None = asked_before
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
@@ -247,8 +242,8 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     if record is None:
         return
     # A new attempt of a BATCH job keeps what is finished; the rest is decided anew.
-    after = _figures(draft.state, plan, (RegionStatus.FINISHED,))
-    vertices, groups = _meaning(draft.declared, *_before(record), *after)
+    after = figures(draft.state, plan, (RegionStatus.FINISHED,))
+    vertices, groups = meaning(draft.declared, *before_of(record), *after)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -272,7 +267,7 @@ def redraw(draft: Draft) -> None:
     record = state.timeline.open
     if record is None:
         return
-    vertices, groups = _meaning(draft.declared_goal, *_before(record))
+    vertices, groups = meaning(draft.declared_goal, *before_of(record))
     uuid = state.requirements.uuid
     record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
     draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
@@ -317,7 +312,7 @@ def in_force(draft: Draft, plan: Plan) -> None:
     record = draft.state.timeline.open
     if record is None or has_plan(record):
         return
-    vertices, groups = _meaning(draft.declared, *_figures(draft.state, plan))
+    vertices, groups = meaning(draft.declared, *figures(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
         draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))
@@ -358,58 +353,6 @@ def change_began_ms(state: JobState) -> int:
 def has_plan(record: RescaleRecord | None) -> bool:
     """Whether a plan was chosen for ``record`` already."""
     return record is not None and record.rung is not None
-
-
-def _meaning(
-    demand: Demand,
-    before: Mapping[str, int | None],
-    slots_before: Mapping[str, int | None],
-    after: Mapping[str, int] = _NOTHING,
-    slots_after: Mapping[str, int] = _NOTHING,
-) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
-    """What a rescale means per vertex and per group: what is wanted, what was ``before``, and what is ``after``."""
-    bounds = demand.bounds
-    vertices = []
-    group_ids = {}
-    for vertex in demand.graph.vertices:
-        key, own = vertex.id, bounds[vertex.id]
-        group_ids[vertex.slot_sharing_group] = vertex.slot_sharing_group_id
-        vertices.append(VertexRescale(key, own.upper, own.lower, before.get(key), after.get(key)))
-    groups = [
-        SlotGroupRescale(
-            group_ids[one.name],
-            one.name,
-            one.upper,
-            one.lower,
-            slots_before.get(one.name),
-            slots_after.get(one.name),
-        )
-        for one in demand.groups
-    ]
-    return tuple(vertices), tuple(groups)
-
-
-def _before(record: RescaleRecord) -> tuple[dict[str, int | None], dict[str, int | None]]:
-    """What ``record`` says of before: the parallelism of each vertex, and the number of slots of each group."""
-    return {one.vertex_id: one.pre for one in record.vertices}, {
-        one.group_name: one.pre for one in record.groups
-    }
-
-
-def _figures(
-    state: JobState, plan: Plan | None, decided: Sequence[RegionStatus] = _BEGUN
-) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """The parallelism of each vertex in ``plan``, and the number of slots of each group; nothing without a plan.
-
-    A BATCH job's plan has a figure for every vertex, which means nothing until the vertex is decided: those of regions
-    that are in one of the statuses ``decided`` count.
-    """
-    if plan is None:
-        return _NOTHING, _NOTHING
-    slots = {name: len(own) for name, own in plan.group_slots}
-    if not state.graph.runs_by_regions:
-        return dict(plan.parallelism), slots
-    return (_NOTHING if state.batch is None else state.batch.parallelism(*decided)), slots
 
 
 def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:

@@ -30,8 +30,10 @@ from app.scheduler.adaptive.events import (
     Event,
     GlobalFailure,
     PlanApplied,
+    QueryEnded,
     QueryFailed,
     QueryRecovered,
+    QueryStarted,
     RegionFailed,
     RegionFinished,
     RequirementsUpdated,
@@ -57,6 +59,10 @@ from tests.unit.scheduler.phases import IN_PHASE, in_phase
 def variants(kind: str, state: JobState) -> list[Event]:
     """Events of one class as ``state`` may meet them; together they take every branch that its phase has."""
     attempt, version = state.attempt, state.plan_version
+    grown = tuple(
+        replace(one, id=f"{one.id[:-1]}x", name=f"other {one.name}") for one in state.graph.vertices
+    )
+    another = replace(state.graph, vertices=(*state.graph.vertices, *grown))
     timers = [TimerFired(timer.name, timer.version) for timer in state.timers]
     found: dict[str, list[Event]] = {
         "StartScheduling": [StartScheduling()],
@@ -73,6 +79,10 @@ def variants(kind: str, state: JobState) -> list[Event]:
             for own in ((), slots(1), slots(2), slots(9), (Slot("else", "elsewhere"), *slots(1)))
         ],
         "DriverReady": [DriverReady(attempt)],
+        "QueryStarted": [
+            QueryStarted(attempt, graph.vertices[-1].id, graph, ()) for graph in (state.graph, another)
+        ],
+        "QueryEnded": [QueryEnded(attempt, state.graph.vertices[-1].id), QueryEnded(attempt, "unknown")],
         "AttemptRunning": [AttemptRunning(attempt)],
         "StateRepartitioned": [StateRepartitioned(attempt, ())],
         "AttemptStartFailed": [
