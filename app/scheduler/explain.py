@@ -221,8 +221,8 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         return batch_sentences(state, state.batch, when_again)
     assert state.plan is not None
     idle = {
-        "has ended": growth.over(state.graph),
-        "has not been started in this attempt": growth.absent(state),
+        "that have ended": growth.over(state.graph),
+        "that the program has not started in this attempt": growth.absent(state),
     }
     running = [
         pair for pair in state.plan.parallelism if not any(pair[0] in vertices for vertices in idle.values())
@@ -233,7 +233,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
     for how, vertices in idle.items():
         sinks = [each.name for each in state.graph.vertices if each.is_sink and each.id in vertices]
         if sinks:
-            sentences.append(f"The query of {' and that of '.join(sinks[:10])} {how}.")
+            sentences.append(f"Queries {how}: {', '.join(sinks[:10])}{' ...' * (len(sinks) > 10)}.")
     return sentences
 
 

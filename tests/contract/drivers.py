@@ -117,6 +117,11 @@ class ProtocolDriver:
             fields = {"region": region, "run": run, "tasks_done": done, "tasks_total": known}
             await self._report(http, base, type="region-progress", **fields)
 
+    async def tell(self, **report: Any) -> None:
+        """Report something of a test's own."""
+        async with self._calls() as (http, base):
+            await self._report(http, base, **report)
+
     async def tell_executors(self) -> None:
         async with self._calls() as (http, base):
             await self._report(http, base, type="executors", **self.executors)

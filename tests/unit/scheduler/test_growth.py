@@ -165,7 +165,7 @@ def test_a_query_that_does_not_come_again_in_the_next_attempt_is_absent_and_fail
     assert job.kind == "Executing"
     assert absent(job.state) == {one.id for one in graph_of(2).vertices}
     told = " ".join(explain(job.state, job.now_ms)[0])
-    assert "The query of sink-2 has not been started in this attempt." in told
+    assert "Queries that the program has not started in this attempt: sink-2." in told
 
 
 def test_a_query_that_comes_before_the_attempt_runs_is_part_of_its_plan() -> None:
