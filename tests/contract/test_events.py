@@ -338,7 +338,7 @@ async def test_a_token_that_is_taken_away_ends_the_stream(
         (
             "?types=status,nope",
             {},
-            "The query parameter types should be some of status, requirements, slot-share,",
+            "The query parameter types should be some of status, requirements, graph, slot-share,",
         ),
         ("?types=", {}, "The query parameter types should be some of"),
         ("?since=1", {}, "The query parameter 'since' is not known here; allowed: after, follow, types."),
