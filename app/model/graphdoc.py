@@ -22,7 +22,14 @@ from app.model.graphdoc_operations import (
     read_source,
     read_sql,
 )
-from app.model.graphdoc_settings import check_size, read_artifacts, read_config, read_program, read_runtime
+from app.model.graphdoc_settings import (
+    check_size,
+    read_artifacts,
+    read_bounds,
+    read_config,
+    read_program,
+    read_runtime,
+)
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     DEFAULT_SLOT_SHARING_GROUP,
@@ -30,6 +37,7 @@ from app.model.jobgraph import (
     JobGraph,
     JobType,
     JobVertex,
+    NamedBounds,
     Operation,
     PlannedSpec,
     ProgramSpec,
@@ -49,7 +57,7 @@ __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 MAX_VERTICES: Final = 200
 
 _FIELDS = ("name", "type", "artifacts", "environment", "packages", VARIABLES, "config", "vertices")
-_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from", "ended")
+_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from", "ended", "bounds")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
 _REST_OF_VERTEX = ("inputs", "parallelism", "lowerBound", "maxParallelism", "stateful", "slotSharingGroup")
@@ -93,7 +101,9 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
         raise GraphErrors(errors.texts())
     assert name is not None and job_type is not None and order is not None and facts is not None
     ended = tuple(str(key) for key in document.get("ended", ())) if is_program else ()
-    return JobGraph(name, job_type, build(name, order, facts), artifacts, config, program, runtime, ended)
+    bounds = read_bounds(fields) if is_program else ()
+    vertices = build(name, order, facts)
+    return JobGraph(name, job_type, vertices, artifacts, config, program, runtime, ended, bounds)
 
 
 def _refuse_runtime(fields: Fields) -> None:
@@ -257,7 +267,13 @@ def to_document(graph: JobGraph) -> dict[str, object]:
         "config": dict(graph.config),
         "vertices": [_vertex_document(vertex) for vertex in graph.vertices],
         **({"ended": list(graph.ended)} if graph.ended else {}),
+        **({"bounds": dict(map(_bounds_document, graph.bounds))} if graph.bounds else {}),
     }
+
+
+def _bounds_document(bounds: NamedBounds) -> tuple[str, dict[str, object]]:
+    said = {"lowerBound": bounds.lower, "upperBound": bounds.upper}
+    return bounds.vertex, {name: number for name, number in said.items() if number is not None}
 
 
 def program_document(program: ProgramSpec | None) -> dict[str, object]:

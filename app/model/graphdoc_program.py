@@ -21,6 +21,7 @@ from app.model.graphdoc_settings import (
     MAX_ARTIFACTS,
     check_size,
     read_artifacts,
+    read_bounds,
     read_config,
     read_program,
     read_runtime,
@@ -28,9 +29,9 @@ from app.model.graphdoc_settings import (
 from app.model.graphwalk import reached
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
-    MAX_PARALLELISM_LIMIT,
     JobGraph,
     JobType,
+    NamedBounds,
     PlannedSpec,
     ProgramSpec,
     Role,
@@ -38,8 +39,6 @@ from app.model.jobgraph import (
 from app.model.planned import Planned, PlannedVertex
 from app.model.sentences import hint, kind_of, shown
 from app.model.variables import VARIABLES
-
-MAX_BOUNDS: Final = 200
 
 _FIELDS = (
     "name",
@@ -57,15 +56,6 @@ _FIELDS = (
 _REFUSED: Final = {
     "vertices": "the vertices of a program are read from its plan: say how parallel they may be under bounds, by name."
 }
-
-
-@dataclass(frozen=True, slots=True)
-class NamedBounds:
-    """What a document says of the bounds of a vertex; None is the default."""
-
-    vertex: str
-    lower: int | None
-    upper: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +120,7 @@ def parse_program(document: object) -> ProgramDocument:
     runtime = read_runtime(fields)
     artifacts = read_artifacts(fields)
     config = read_config(fields, job_type, program=True)
-    bounds = _bounds(fields)
+    bounds = read_bounds(fields)
     if "from" in fields and job_type is JobType.BATCH:
         fields.wrong("from", "is for programs with streaming queries: a BATCH program has no checkpoint.")
     check_size(errors)
@@ -147,32 +137,6 @@ def parse_program(document: object) -> ProgramDocument:
     return ProgramDocument(name, job_type, program, artifacts, config, bounds, runtime=runtime)
 
 
-def _bounds(fields: Fields) -> tuple[NamedBounds, ...]:
-    value = fields.mapping("bounds", "a mapping of vertex names to lowerBound and upperBound") or {}
-    if len(value) > MAX_BOUNDS:
-        fields.wrong("bounds", f"has {len(value)} entries: at most {MAX_BOUNDS} are allowed.")
-        return ()
-    found = []
-    for name, each in value.items():
-        place = below("bounds", name)
-        if not isinstance(name, str):
-            fields.errors.add(
-                "bounds", f"should have names of vertices, found {kind_of(name)}: put it in quotes."
-            )
-        elif not isinstance(each, Mapping):
-            fields.errors.add(
-                place, f"should be a mapping with lowerBound and upperBound, found {kind_of(each)}."
-            )
-        else:
-            inner = Fields(fields.errors, place, each, ("lowerBound", "upperBound"), "the bounds of a vertex")
-            lower = inner.integer("lowerBound", 1, MAX_PARALLELISM_LIMIT)
-            upper = inner.integer("upperBound", 1, MAX_PARALLELISM_LIMIT)
-            if lower is not None and upper is not None and lower > upper:
-                inner.wrong("lowerBound", f"{lower} is higher than the upperBound {upper}.")
-            found.append(NamedBounds(name, lower, upper))
-    return tuple(found)
-
-
 def graph_of_batch(program: ProgramDocument) -> JobGraph:
     """The job graph of a BATCH program: one vertex with the name of its script.
 
@@ -186,18 +150,21 @@ def graph_of_batch(program: ProgramDocument) -> JobGraph:
 def graph_of(
     program: ProgramDocument, planned: Planned, *, default: int = DEFAULT_STATE_PARTITIONS
 ) -> JobGraph:
-    """The job graph of a program with the vertices that its plan has, within the bounds that its document has.
+    """The job graph of a program with the vertices that its plan has, within the bounds that its document has. Those of
+    other vertices wait for the program to start their queries.
 
     ``planned`` comes from a process that runs the code of users, so all of it is checked. ``default``: the upper bound
     of a vertex whose query keeps no state.
 
     Raises:
-        GraphErrors: bounds of vertices that are not there, or that cannot be; or what was planned is not a graph.
+        GraphErrors: bounds that cannot be, or, in a BATCH program, of vertices that are not there; or what was planned
+            is not a graph.
     """
     errors = Errors()
     by_name = {vertex.name: vertex for vertex in planned.vertices}
-    for bounds in program.bounds:
-        if bounds.vertex not in by_name:
+    later = tuple(bounds for bounds in program.bounds if bounds.vertex not in by_name)
+    if program.type is JobType.BATCH:
+        for bounds in later:
             names = ", ".join(shown(name) for name in by_name)
             errors.add(
                 below("bounds", bounds.vertex),
@@ -211,12 +178,14 @@ def graph_of(
     ]
     if errors:
         raise GraphErrors(errors.texts())
-    return parse_document({**program.to_document(), "vertices": vertices}, stored=True)
+    graph = parse_document({**program.to_document(), "vertices": vertices}, stored=True)
+    return replace(graph, bounds=later)
 
 
 def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     """``graph`` with the vertices of a query that its program has started, behind those that it has; ``graph`` itself
-    if it has them all. ``found`` is checked, as in `graph_of`.
+    if it has them all. ``found`` is checked, as in `graph_of`. Bounds that its document has for them are kept within
+    what the state of the query allows.
 
     Raises:
         GraphErrors: what was found is not a graph.
@@ -228,13 +197,24 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     errors = Errors()
     document = to_document(graph)
     vertices: Any = document["vertices"]
-    vertices += [
-        _vertex(errors, vertex, None, partitions.get(vertex.name), DEFAULT_STATE_PARTITIONS) for vertex in new
-    ]
+    declared = {bounds.vertex: bounds for bounds in graph.bounds}
+    for vertex in new:
+        number = partitions.get(vertex.name)
+        bounds = _possible(declared.get(vertex.name), number if vertex.stateful else None)
+        vertices.append(_vertex(errors, vertex, bounds, number, DEFAULT_STATE_PARTITIONS))
     parsed = parse_document(document, stored=True)
     # What a document does not have of the vertices before stays.
     added = tuple(vertex for vertex in parsed.vertices if vertex.name not in graph.by_name)
     return replace(graph, vertices=(*graph.vertices, *added))
+
+
+def _possible(bounds: NamedBounds | None, most: int | None) -> NamedBounds | None:
+    """``bounds`` of a vertex whose parallelism is at most ``most``, if that is limited."""
+    if bounds is None:
+        return None
+    upper = max(bounds.upper or DEFAULT_STATE_PARTITIONS, bounds.lower or 1)
+    upper = min(upper, most or upper)
+    return NamedBounds(bounds.vertex, min(bounds.lower or 1, upper), upper)
 
 
 def _vertex(

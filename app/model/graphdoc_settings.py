@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from app.model.environment import (
@@ -29,12 +29,13 @@ from app.model.jobgraph import (
     MAX_SETTING_CHARS,
     MAX_SETTINGS_CHARS,
     JobType,
+    NamedBounds,
     ProgramSpec,
 )
 from app.model.locations import plain_location
 from app.model.options import JobOptions, options_of_the_other_type
 from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting, task_failures_fault
-from app.model.sentences import shown
+from app.model.sentences import kind_of, shown
 from app.model.sparkui import ui_fault
 from app.model.variables import MAX_VARIABLES, VARIABLES, variable_fault
 
@@ -50,6 +51,34 @@ _NOT_FOR_PROGRAMS: Final = {
     "slotwise.batch.interval": "a program says itself how often its queries run, with trigger(processingTime=...)",
     "slotwise.batch.trigger": "a program says itself when its queries end, with trigger(availableNow=True)",
 }
+
+MAX_BOUNDS: Final = 200
+
+
+def read_bounds(fields: Fields) -> tuple[NamedBounds, ...]:
+    value = fields.mapping("bounds", "a mapping of vertex names to lowerBound and upperBound") or {}
+    if len(value) > MAX_BOUNDS:
+        fields.wrong("bounds", f"has {len(value)} entries: at most {MAX_BOUNDS} are allowed.")
+        return ()
+    found = []
+    for name, each in value.items():
+        place = below("bounds", name)
+        if not isinstance(name, str):
+            fields.errors.add(
+                "bounds", f"should have names of vertices, found {kind_of(name)}: put it in quotes."
+            )
+        elif not isinstance(each, Mapping):
+            fields.errors.add(
+                place, f"should be a mapping with lowerBound and upperBound, found {kind_of(each)}."
+            )
+        else:
+            inner = Fields(fields.errors, place, each, ("lowerBound", "upperBound"), "the bounds of a vertex")
+            lower = inner.integer("lowerBound", 1, MAX_PARALLELISM_LIMIT)
+            upper = inner.integer("upperBound", 1, MAX_PARALLELISM_LIMIT)
+            if lower is not None and upper is not None and lower > upper:
+                inner.wrong("lowerBound", f"{lower} is higher than the upperBound {upper}.")
+            found.append(NamedBounds(name, lower, upper))
+    return tuple(found)
 
 
 def read_artifacts(fields: Fields) -> tuple[str, ...]:

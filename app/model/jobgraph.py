@@ -156,6 +156,15 @@ class ProgramSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedBounds:
+    """What a document says of the bounds of a vertex, by name; None is the default."""
+
+    vertex: str
+    lower: int | None
+    upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class VertexInput:
     """An edge, seen from its consumer. ``vertex_id`` is the producer."""
 
@@ -205,7 +214,8 @@ class JobGraph:
 
     ``program``: what makes the vertices, which are all of `PlannedSpec`; None for a job that is a graph document.
     ``runtime``: what its drivers run in. ``ended``: the queries of a program, by the ids of their sinks, that have
-    ended and were not started again, in the order in which they ended.
+    ended and were not started again, in the order in which they ended. ``bounds``: what the document of a program says
+    of vertices that the graph had not when it was submitted.
     """
 
     name: str
@@ -216,6 +226,7 @@ class JobGraph:
     program: ProgramSpec | None = None
     runtime: Runtime = SERVERS
     ended: tuple[str, ...] = ()
+    bounds: tuple[NamedBounds, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -224,7 +235,7 @@ class JobGraph:
     def _hash(self) -> int:
         # Worked out once: a graph is the key under which is kept what follows from it.
         own = (self.name, self.type, self.vertices, self.artifacts, self.config, self.program, self.runtime)
-        return hash((*own, self.ended))
+        return hash((*own, self.ended, self.bounds))
 
     @cached_property
     def by_id(self) -> dict[str, JobVertex]:

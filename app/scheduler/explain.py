@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.scaling_policy import differences
-from app.model.sentences import duration_in_words, ended
+from app.model.sentences import duration_in_words, ended, hint, shown
 from app.scheduler.adaptive import (
     growth,
     hold,
@@ -234,6 +234,10 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         sinks = [each.name for each in state.graph.vertices if each.is_sink and each.id in vertices]
         if sinks:
             sentences.append(f"Queries {how}: {', '.join(sinks[:10])}{' ...' * (len(sinks) > 10)}.")
+    for bounds in state.graph.bounds:
+        if bounds.vertex not in state.graph.by_name:
+            near = hint(bounds.vertex, state.graph.by_name)
+            sentences.append(f"The bounds of {shown(bounds.vertex)} wait for a vertex of this name.{near}")
     return sentences
 
 

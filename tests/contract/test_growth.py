@@ -25,9 +25,9 @@ NAMES = ["words", "counts", "store", "raw", "copy"]
 KEY = vertex_id("word-count", "gold")
 
 
-async def running(world: World) -> str:
+async def running(world: World, **change: Any) -> str:
     world.host.plan = answers(PLANNED)
-    answer = await post(world, {"config": {**PROGRAM["config"], **RESTART_AT_ONCE}})
+    answer = await post(world, {"config": {**PROGRAM["config"], **RESTART_AT_ONCE}, **change})
     assert answer.status_code == 202, answer.text
     job_id = str(answer.json()["jobid"])
     await world.completed(job_id, 1)
@@ -141,6 +141,26 @@ async def test_a_query_that_has_ended_is_finished_and_may_be_left_out_of_a_put(w
     assert kept == {"parallelism": {"lowerBound": 1, "upperBound": 6}}
     await start(world)
     assert (await vertices_of(world, job_id))["gold"]["status"] == "RUNNING"
+
+
+async def test_bounds_of_a_vertex_that_comes_later_wait_for_it(any_world: World) -> None:
+    world = any_world
+    said = {
+        "gold": {"lowerBound": 2, "upperBound": 3},
+        "per-hours": {"upperBound": 9},
+        "per-hour": {"upperBound": 99},
+    }
+    job_id = await running(world, bounds=said)
+    told = " ".join((await world.get(f"/jobs/{job_id}/explanation"))["sentences"])
+    assert "The bounds of 'gold' wait for a vertex of this name." in told
+    await start(world, parallelism=1)
+    found = (await requirements(world, job_id)).json()
+    assert found[KEY] == {"parallelism": {"lowerBound": 2, "upperBound": 3}}
+    # Its state allows no more.
+    assert found[vertex_id("word-count", "per-hour")]["parallelism"]["upperBound"] == 6
+    told = " ".join((await world.get(f"/jobs/{job_id}/explanation"))["sentences"])
+    assert "'gold'" not in told
+    assert "The bounds of 'per-hours' wait for a vertex of this name. Did you mean 'per-hour'?" in told
 
 
 async def test_vertices_that_are_no_graph_end_the_job_with_a_sentence(world: World) -> None:

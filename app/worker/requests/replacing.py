@@ -15,8 +15,8 @@ import structlog
 from app.durablefiles import remove_tree
 from app.model.compatibility import incompatibilities
 from app.model.graphdoc import parse_document, to_document
-from app.model.graphdoc_program import NamedBounds, ProgramDocument
-from app.model.jobgraph import JobGraph, JobType
+from app.model.graphdoc_program import ProgramDocument
+from app.model.jobgraph import JobGraph, JobType, NamedBounds
 from app.scheduler.adaptive.events import VersionRequested
 from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, StopWithSavepoint
 from app.scheduler.adaptive.version_state import JobVersion

@@ -19,7 +19,15 @@ from app.model.graphdoc_program import (
     parse_program,
     parse_submitted,
 )
-from app.model.jobgraph import InPlace, JobGraph, JobType, Partitioner, PlannedSpec, ProgramSpec, Role
+from app.model.jobgraph import (
+    InPlace,
+    JobGraph,
+    JobType,
+    Partitioner,
+    PlannedSpec,
+    ProgramSpec,
+    Role,
+)
 from app.model.localpaths import local_paths
 from app.model.masking import masked_arguments
 from app.model.options import JobOptions
