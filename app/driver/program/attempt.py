@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
-from app.driver.checkpoints import begin_anew
+from app.driver.checkpoints import begin_anew, standing
 from app.driver.directories import directory_of
 from app.driver.failover import END_S
 from app.driver.failures import DriverError, Failure, Fenced, describe
@@ -104,10 +104,12 @@ class ProgramAttempt(InMainThread, Attempt):
             self._asked[key] = again = replace(asked, query=self._grow(asked.vertices))
             self._note_known(again)
         self._ended = {each.query.key: each for each in before._runs if each.query.key not in before._ran}
-        again_running = [asked for key, asked in self._asked.items() if key in before._ran]
-        for asked in again_running:
-            self._ask(asked)
-        for asked in again_running:
+        for key, asked in [*self._asked.items()]:
+            # The state of what has ended goes with that of the others, if no batch has to be run for it.
+            is_whole = asked.place is not None and standing(asked.place).is_whole
+            if key in before._ran or (self.spec.repartition and is_whole):
+                self._ask(asked)
+        for asked in [self._asked[key] for key in self._asked if key in before._ran]:
             running = ProgramQuery(asked, self._shared)
             self._listen(asked.session)
             running.start()

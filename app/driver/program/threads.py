@@ -15,6 +15,8 @@ _POLL_S = 0.2
 _STILL_S = 2.0
 _OTHERS_WITHIN_S = 15.0
 _IDLE_S = 8.0
+# The function of Py4J in which a call of Java's runs.
+_CALLED = "_call_proxy"
 
 _Position = tuple[int, int, int]
 
@@ -70,7 +72,7 @@ class ProgramThreads:
 def _is_of_spark(frame: FrameType | None) -> bool:
     """Whether Spark has called what runs there, such as a function for each batch: it comes and goes with batches."""
     while frame is not None:
-        if frame.f_code.co_qualname.startswith("CallbackConnection."):
+        if frame.f_code.co_name == _CALLED:
             return True
         frame = frame.f_back
     return False
