@@ -164,6 +164,7 @@ runs = [each for each in gc.get_objects() if type(each).__name__ == "ProgramQuer
 print("runs that are kept:", len(runs))
 pathlib.Path(f"{out}-told").write_text(json.dumps(told))
 """
+READS_RATE = PlannedVertex("rate-micro-batch", Role.SOURCE, "rate-micro-batch")
 READS = PlannedVertex("out-in", Role.SOURCE, "text")
 KEPT = (
     READS,
@@ -248,3 +249,47 @@ def test_a_query_that_has_ended_is_not_started_again_with_the_others(rig: Bench)
     rig.control_plane.order(stop="drain")
     the_end(rig, "stopped")
     assert driver.exit_status() == 0
+
+
+def test_a_query_starts_while_the_control_plane_is_away_and_is_told_before_its_batches(rig: Bench) -> None:
+    rig.start(job(rig, SUPERVISOR), **conf())
+    rig.wait_batches(2)
+    rig.control_plane.go_away()
+    Path(f"{rig.directory}/out-go").touch()
+    log = rig.directory / "out-late" / "_spark_metadata"
+    wait_for("its batches", lambda: log.is_dir() and len(list(log.iterdir())) > 2)
+    rig.control_plane.come_back()
+    late = wait_for("the second query", lambda: of_type(rig, "query-started")[1:])[0]
+    batches = wait_for(
+        "a batch of it",
+        lambda: [
+            each
+            for each in rig.control_plane.batches
+            if {vertex["vertex_id"] for vertex in each["vertices"]} & set(late["parallelism"])
+        ],
+    )
+    assert late["seq"] < batches[0]["seq"]
+
+
+AGAIN = f"""{WINDOWS}
+@F.udf("bigint")
+def refused(value):
+    raise ValueError("never")
+
+writer = rows.select(refused("value").alias("v")).writeStream.queryName("windows").format("noop")
+for turn in range(100):
+    query = writer.start()
+    try:
+        query.awaitTermination()
+    except Exception:
+        print("caught", turn)
+"""
+
+
+def test_of_a_failed_query_that_the_program_starts_again_the_restart_strategy_decides(rig: Bench) -> None:
+    stored = (READS_RATE, PlannedVertex("windows", Role.SINK, "noop", (READS_RATE.name,)))
+    driver = rig.start(job(rig, AGAIN, stored), **conf())
+    assert "never" in the_end(rig, "failed")["error"]
+    assert driver.exit_status() == 4
+    assert len(rig.control_plane.of_type("query-started")) == 1
+    assert not rig.control_plane.of_type("query-ended")
