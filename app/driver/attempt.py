@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -104,7 +104,7 @@ class Attempt(BaseAttempt):
         self._load = LoadNews(
             figures if self.spec.measure_load else None,
             client.report,
-            idle=lambda: tuple(each.query.key for each in self._queries if each.is_idle),
+            idle=lambda: tuple(each.query.key for each in self._runs if each.is_idle),
         )
         at_work = None if self._executors is None else self._executors.at_work
         self._shared = Shared(
@@ -174,13 +174,16 @@ class Attempt(BaseAttempt):
             case Committed():
                 self._on_committed(message)
             case Ended():
-                if ended := self._by_run.get(message.run_id):
-                    ended.ended()
+                self._on_ended(message)
             case _:
                 return self._on_other(message)
         # By time too: with many queries there may always be another message.
         is_due = isinstance(message, Ended) or self._stop is not None or time.monotonic() >= self._tick_at
         return self._tick() if is_due else None
+
+    def _on_ended(self, happening: Ended) -> None:
+        if ended := self._by_run.get(happening.run_id):
+            ended.ended()
 
     def _on_other(self, message: object) -> Ending | None:
         """What only a kind of attempt knows."""
@@ -320,13 +323,14 @@ class Attempt(BaseAttempt):
         return self._look_at_ended()
 
     def _look_at_ended(self) -> Ending | None:
-        for running in self._queries:
+        for running in list(self._queries):
             if running.is_active or self._failover.holds(running):
                 continue
             failure = running.ended_for()
             if failure is None:
                 # It may end by itself: then it has nothing to do any more.
                 self._failover.proven(running)
+                self._on_well_ended(running)
             elif self._may_hold(failure):
                 log.error("a query failed and is held: %s\n%s", failure.sentence, failure.stack)
                 self._failover.hold(running, failure)
@@ -336,6 +340,10 @@ class Attempt(BaseAttempt):
         hanging = self._failover.turn()
         return None if hanging is None else self._fail(hanging)
 
+    def _on_well_ended(self, running: StartedQuery) -> None:
+        """``running`` has ended as it may, while the job is not being stopped."""
+        return
+
     def _may_hold(self, failure: Failure) -> bool:
         """Whether the others can run on while the control plane decides what becomes of a query that failed."""
         several = self.spec.local_failover and len(queries(self._graph)) > 1
@@ -343,15 +351,20 @@ class Attempt(BaseAttempt):
 
     # -- ends
 
+    @property
+    def _runs(self) -> Sequence[StartedQuery]:
+        """The latest run of each query, of those too that have ended and are followed no more."""
+        return self._queries
+
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         if not failure.query_id:
             # By this it is known whether the job has got further since it failed so before.
-            committed = sum(each.committed_batches for each in self._queries)
+            committed = sum(each.committed_batches for each in self._runs)
             failure = replace(failure, batch_id=committed)
         return super()._fail(failure, repartition_failed=repartition_failed)
 
     def _begun_version(self) -> int:
-        return max([self.spec.plan_version, *(each.gateway.begun_version for each in self._queries)])
+        return max([self.spec.plan_version, *(each.gateway.begun_version for each in self._runs)])
 
     def _begin_stop(self, order: Orders | Terminate) -> None:
         if self._stop is not None:

@@ -294,12 +294,26 @@ def finish_replacing(checkpoint: Path) -> bool:
     discard(beside(checkpoint, "next"))
     if not ready.is_dir():
         return False
+    _set_aside(checkpoint)
+    _take_the_place(ready, checkpoint)
+    return True
+
+
+def begin_anew(checkpoint: Path) -> None:
+    """Remove the checkpoint at one instant, so that none is left in part.
+
+    Raises:
+        OSError: it could not be removed.
+    """
+    _set_aside(checkpoint)
+    discard(beside(checkpoint, "old"))
+
+
+def _set_aside(checkpoint: Path) -> None:
     if checkpoint.is_dir():
         old = beside(checkpoint, "old")
         discard(old)
         checkpoint.rename(old)
-    _take_the_place(ready, checkpoint)
-    return True
 
 
 def _take_the_place(ready: Path, checkpoint: Path) -> None:

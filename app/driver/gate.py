@@ -69,14 +69,15 @@ class _Starting(Listener):
     """Puts ``passage`` before the sink of a query when Spark tells of its start, before the query plans."""
 
     def __init__(self, passage: Passage) -> None:
-        self._passage = passage
+        # Java has this object until it collects its garbage, and a passage has all of a run.
+        self._passage = weakref.ref(passage)
         self.error: DriverError | None = DriverError("Spark has not told of the start of a query.")
 
     def onQueryStarted(self, event: Any) -> None:
         try:
-            query = self._manager.get(event.id())
-            if query is not None:
-                _put_before(java_field(query, "_streamingQuery").get(query), self._passage)
+            query, passage = self._manager.get(event.id()), self._passage()
+            if query is not None and passage is not None:
+                _put_before(java_field(query, "_streamingQuery").get(query), passage)
             # Else it has been stopped already.
             self.error = None
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.driver.executors import Executors
 from app.model.protocol import Orders
@@ -46,11 +46,26 @@ class Plans:
             current = self._current
             if version < current.version or (version == current.version and current.whole):
                 return False
-            self._current = DriverPlan(current.number + 1, version, dict(parallelism), whole)
+            # Whoever made the plan may not have heard of vertices that were added meanwhile.
+            merged = {**current.parallelism, **parallelism}
+            self._current = DriverPlan(current.number + 1, version, merged, whole)
             self._plans[self._current.number] = self._current
             for old in sorted(self._plans)[:-_PLANS_KEPT]:
                 del self._plans[old]
             return True
+
+    def grow(self, bounds: Mapping[str, int]) -> dict[str, int]:
+        """Let vertices with these upper bounds be in the plans, and in them at once: batches that run have none of
+        those that are new. The numbers of these vertices in the plan in force."""
+        with self._lock:
+            now = self._current.parallelism
+            most = max(now.values(), default=1)
+            numbers = {vertex: now.get(vertex, min(bound, most)) for vertex, bound in bounds.items()}
+            if not numbers.keys() <= now.keys():
+                for number, plan in self._plans.items():
+                    self._plans[number] = replace(plan, parallelism={**numbers, **plan.parallelism})
+                self._current = self._plans[self._current.number]
+            return numbers
 
     def newest_with(self, parallelism: Mapping[str, int]) -> DriverPlan | None:
         """The newest plan that has these numbers for these vertices; None if it is none of those that are known."""
@@ -112,7 +127,7 @@ class PlanSteps:
         if self.settled() >= self.plans.current.number:
             executors.settled()
         if missing > 0 and not executors.have_had_time:
-            step = self._step(orders, ready)
+            step = {**self.plans.current.parallelism, **self._step(orders, ready)}
             if step != self.plans.current.parallelism:
                 self._change(orders, step, whole=False)
             executors.let_in_ready()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,39 +18,57 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
+from app.driver.checkpoints import begin_anew, standing
 from app.driver.directories import directory_of
+from app.driver.failover import END_S
 from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.program.facts import checkpoint_of, state_partitions_of, with_facts
 from app.driver.program.handle import Handle
+from app.driver.program.known import KnownQueries
 from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.program.origin import Origin, adopt
-from app.driver.program.planner import checkpoint_of
-from app.driver.program.query import Asked, ProgramQuery, differences
-from app.driver.progress import Committed, QueryListener
+from app.driver.program.query import Asked, ProgramQuery
+from app.driver.program.threads import ProgramThreads
+from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed
-from app.driver.valves.shape import read_query
+from app.driver.started_query import StartedQuery
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
+from app.model.graphdoc_fields import GraphErrors
+from app.model.graphdoc_program import grown
+from app.model.ids import vertex_id
 from app.model.planned import PlannedVertex
 from app.model.protocol import Orders
 from app.model.state_partitions import partitions_of_queries
 
+_TOLD_WITHIN_S = 2.0
+_POLL_S = 0.1
+_NEVER_STARTED = Failure.final("The program ended without having started a streaming query.")
+
 
 class ProgramAttempt(InMainThread, Attempt):
-    """Runs a program and its queries."""
+    """Runs a program and its queries. The graph grows with those that the program starts.
+
+    `_queries` are those that run, or are held; of a query that has ended, its last run is among `_ended` until the
+    program starts it again.
+    """
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
-        self._found: list[PlannedVertex] = []
+        self._known = KnownQueries(self._stored.values())
         program = self._graph.program
         self._origin = Origin(Path(program.origin)) if program is not None and program.origin else None
         # A program may start its queries in several threads.
         self._starting = threading.Lock()
         # What a query reports before it is known that it was started.
-        self._early: list[Committed] = []
+        self._early: list[Committed | Ended] = []
         self._partitions: dict[str, int] = {}
         # Every query that was started, by its key.
         self._asked: dict[str, Asked] = {}
+        self._ended: dict[str, StartedQuery] = {}
+        # Starts by the program that Spark was asked for, and those that are noted.
+        self._starts = self._noted = 0
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
         self._told_running = False
@@ -55,8 +76,8 @@ class ProgramAttempt(InMainThread, Attempt):
         self._told_of: set[str] = set()
         # Of an end of a query the program hears nothing.
         self._hides_ends = False
-        # All queries were running when they were told to stop, and would have for ever.
-        self._all_ran = False
+        # The queries that ran when they were told to stop; none if one of them would not have for ever.
+        self._ran: set[str] = set()
         self._before: ProgramAttempt | None = None
         self._after: ProgramAttempt | None = None
 
@@ -67,31 +88,42 @@ class ProgramAttempt(InMainThread, Attempt):
         before, self._before = self._before, None
         session = self._await_session("started a query") if before is None else before._session
         if isinstance(session, ProgramEnded):
-            raise DriverError.of(session.failure or _never_started())
+            raise DriverError.of(session.failure or _NEVER_STARTED)
         self._equip(session, functions)
         self._take_up(session)
         self._expect_failures(lambda query: ProgramQuery(self._asked[query.key], self._shared))
-        self._taken_up.set()
         if before is not None:
             self._start_again(before)
+        self._taken_up.set()
 
     def _start_again(self, before: ProgramAttempt) -> None:
-        """Start all queries anew, as the program has asked for them."""
+        """Start the queries anew that ran, as the program has asked for them."""
         if self.spec.master != before.spec.master and not self.spec.master.startswith("local"):
             raise DriverError(f"The program cannot go to {self.spec.master}.", recoverable=True)
-        for asked in before._asked.values():
-            self._ask(replace(asked, query=self._stored[asked.query.sink.name]))
-        for asked in self._asked.values():
+        for key, asked in before._asked.items():
+            self._asked[key] = again = replace(asked, query=self._grow(asked.vertices))
+            self._note_known(again)
+        self._ended = {each.query.key: each for each in before._runs if each.query.key not in before._ran}
+        for key, asked in [*self._asked.items()]:
+            # The state of what has ended goes with that of the others, if no batch has to be run for it.
+            is_whole = asked.place is not None and standing(asked.place).is_whole
+            if key in before._ran or (self.spec.repartition and is_whole):
+                self._ask(asked)
+        for asked in [self._asked[key] for key in self._asked if key in before._ran]:
             running = ProgramQuery(asked, self._shared)
             self._listen(asked.session)
             running.start()
             self._on_started(running)
         self._hides_ends = False
+        if before._told_running:
+            # The program may have done all its waiting before.
+            self._note_running()
+        self._watch()
 
     def _go_on_from(self, before: InMainThread) -> None:
         assert isinstance(before, ProgramAttempt) and before._takeover is not None
         self._before, self._hides_ends = before, True
-        self._session, self._found, self._takeover = before._session, before._found, before._takeover
+        self._session, self._takeover = before._session, before._takeover
         for listener in before._listeners.values():
             listener.close()
         self._takeover.go_over(self)
@@ -103,22 +135,45 @@ class ProgramAttempt(InMainThread, Attempt):
 
     def _can_be_followed(self) -> bool:
         # Whatever the program begins to start from here on is for the attempt that follows.
-        return self._all_ran and self._program_ended is None and self._starting.acquire(blocking=False)
+        return bool(self._ran) and self._program_ended is None and self._starting.acquire(blocking=False)
 
     def _begin_stop(self, order: Orders | Terminate) -> None:
         if self._stop is None:
             # In this order: what the program knows the end of is not started again without it.
             self._hides_ends = True
             ran = [each for each in self._program_queries if each.is_active or self._failover.holds(each)]
-            known = {each.query.key for each in ran if not each.ends_by_itself}
-            self._all_ran = len(ran) == len(self._queries) and len(known) == len(self._stored)
+            if not any(each.ends_by_itself for each in ran):
+                self._ran = {each.query.key for each in ran}
         super()._begin_stop(order)
+
+    def _try_stop(self) -> Ending | None:
+        # A query that Spark is starting just now has to be stopped too.
+        return super()._try_stop() if self._starts == self._noted else None
 
     def _on_committed(self, happening: Committed) -> None:
         if happening.run_id in self._by_run:
             super()._on_committed(happening)
         else:
             self._early.append(happening)
+
+    def _on_ended(self, happening: Ended) -> None:
+        running = self._by_run.get(happening.run_id)
+        if running is None:
+            self._early.append(happening)
+            return
+        super()._on_ended(happening)
+        if running not in self._queries:
+            del self._by_run[running.run_id]
+
+    def _on_well_ended(self, running: StartedQuery) -> None:
+        assert isinstance(running, ProgramQuery)
+        self._queries.remove(running)
+        self._ended[running.query.key] = running
+        if running.is_silent:
+            # Else Spark still tells of its last batches.
+            del self._by_run[running.run_id]
+        if self._stop is None:
+            self._report(type="query-ended", query=running.query.key)
 
     def _on_other(self, message: object) -> Ending | None:
         if isinstance(message, ProgramEnded):
@@ -128,22 +183,38 @@ class ProgramAttempt(InMainThread, Attempt):
         ending: Ending | None = message()
         return ending
 
+    def _on_start_of_program(self, running: ProgramQuery) -> None:
+        self._noted += 1
+        if self._stop is not None:
+            # It is not among those that ran, and the program takes it for one that runs.
+            self._ran = set()
+        self._on_started(running)
+        if self._noted == 1:
+            self._watch()
+
     def _on_started(self, running: ProgramQuery) -> None:
+        self._ended.pop(running.query.key, None)
         self._queries.append(running)
         self._by_run[running.run_id] = running
         running.take_plan()
         if self._stop is not None:
             running.stop_at_boundary()
-        if self._told_running or len(self._queries) == len(self._stored):
+        if self._told_running or len(self._asked) == len(self._stored):
             self._note_running()
+        # What else is there has been said of runs that nobody asks for any more.
         early, self._early = self._early, []
         for happening in early:
-            self._on_committed(happening)
+            if happening.run_id != running.run_id:
+                continue
+            if isinstance(happening, Committed):
+                self._on_committed(happening)
+            else:
+                self._on_ended(happening)
 
     def _note_running(self) -> None:
         """Say once that the program runs, and what is not known yet of the state of its queries: it may start some only
         after it has waited for others."""
-        if not self._queries:
+        if not self._queries and not self._ended:
             return
         expected = partitions_of_queries(self._graph)
         found = {key: number for key, number in self._partitions.items() if key not in self._told_of}
@@ -155,19 +226,27 @@ class ProgramAttempt(InMainThread, Attempt):
             self._told_running = True
             self._report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
 
-    def _on_waits(self, where: str) -> Ending | None:
-        """A program that waits for a query that runs for ever will start no other."""
-        self._note_running()
-        started = {each.query.sink.name for each in self._queries}
-        missing = [name for name in self._stored if name not in started]
-        if missing and not all(each.ends_by_itself for each in self._program_queries):
-            return self._fail(
-                Failure.final(
-                    f"{where}: the program waits and has not started the query of {missing[0]}, "
-                    "which it had when it was planned."
-                )
-            )
-        return None
+    def _watch(self) -> None:
+        """A program may wait in ways that cannot be observed: for a lock, a signal, or asleep before its next look."""
+        assert self._takeover is not None
+        threads = ProgramThreads(self._takeover.places)
+
+        def is_over() -> bool:
+            return self._told_running or self._over.is_set() or self._after is not None
+
+        def watch() -> None:
+            threads.await_idle(self._only_queries_work, is_over)
+            self._inbox.put(self._note_running)
+
+        if not is_over():
+            threading.Thread(target=watch, name="waits", daemon=True).start()
+
+    def _only_queries_work(self) -> bool:
+        """Whether Spark does nothing for the program but to run its queries."""
+        tracker = self._session.sparkContext.statusTracker()
+        active = set(tracker.getActiveJobsIds())
+        of_queries = {job for each in list(self._by_run) for job in tracker.getJobIdsForGroup(each)}
+        return active <= of_queries
 
     @property
     def _program_queries(self) -> list[ProgramQuery]:
@@ -183,8 +262,8 @@ class ProgramAttempt(InMainThread, Attempt):
         if ended.failure is not None:
             return self._fail(ended.failure)
         active = [each.query.sink.name for each in self._program_queries if each.is_active]
-        if not self._queries:
-            return self._fail(_never_started())
+        if not self._noted and not self._asked:
+            return self._fail(_NEVER_STARTED)
         if active:
             return self._fail(
                 Failure.final(
@@ -198,11 +277,19 @@ class ProgramAttempt(InMainThread, Attempt):
     def _look_at_ended(self) -> Ending | None:
         # A query without data checks no ownership: the owner check ends the process if the job has another owner.
         self._may_commit()
-        return super()._look_at_ended()
+        ending = super()._look_at_ended()
+        if self._told_running and not self._queries:
+            # Whatever the program starts next runs at the plan of now.
+            self._report_applied()
+        return ending
+
+    @property
+    def _runs(self) -> Sequence[StartedQuery]:
+        return [*self._queries, *self._ended.values()]
 
     def _location(self) -> str:
         """Where the checkpoints are: that of a program's only query may be the program's choice."""
-        places = {str(each.checkpoint_dir) for each in self._queries}
+        places = {str(each.checkpoint_dir) for each in self._runs}
         return places.pop() if len(places) == 1 else str(self._checkpoint_dir)
 
     # -- the threads of the program (`takeover.Host`)
@@ -213,72 +300,149 @@ class ProgramAttempt(InMainThread, Attempt):
         """Start the query of ``writer`` with valves in its plan, now and whenever it has failed.
 
         Raises:
-            DriverError: the query is not one of the stored graph.
+            DriverError: it is another query than the one of this checkpoint or name, or is that one and runs.
         """
         facts = writer_facts(writer, table)
         session = writer_frame(writer).sparkSession
         with self._starting:
             if (after := self._after) is None:
                 self._hang_if_over()
+                self._await_taken_up()
                 try:
-                    running = self._query_of(writer, facts, where, handle)
+                    asked = self._asked_of(writer, facts, where, handle)
                 except (RepartitionFailed, Fenced) as error:
                     self._inbox.put(error)
                     self._over.wait()
                     self._hang_if_over()
                     raise
                 self._listen(session)
-                running.start()
-                self._inbox.put(partial(self._on_started, running))
+                self._start_for_program(ProgramQuery(asked, self._shared))
                 return handle
         return after.start(writer, table, where, handle)
 
+    def _start_for_program(self, running: ProgramQuery) -> None:
+        self._starts += 1
+        try:
+            running.start()
+        except BaseException:
+            # What the program makes of that is its own.
+            self._starts -= 1
+            self._report(type="query-ended", query=running.query.key)
+            raise
+        self._note_known(running.asked)
+        self._inbox.put(partial(self._on_start_of_program, running))
+
     def _listen(self, session: SparkSession) -> None:
+        asked = [each.asked for each in self._by_run.copy().values() if isinstance(each, ProgramQuery)]
+        wanted = {id(each.session) for each in (*asked, *self._asked.values())}
+        for unused in self._listeners.keys() - wanted:
+            self._listeners.pop(unused).close()
         if id(session) not in self._listeners:
             self._listeners[id(session)] = QueryListener(self._inbox.put)
             self._listeners[id(session)].listen(session)
 
-    def _query_of(
-        self, writer: DataStreamWriter, facts: WriterFacts, where: str, handle: Handle
-    ) -> ProgramQuery:
+    def _asked_of(self, writer: DataStreamWriter, facts: WriterFacts, where: str, handle: Handle) -> Asked:
+        """What the program asks for, known to the control plane, and ready to be started."""
         frame = writer_frame(writer)
         session = frame.sparkSession
-        # How many state partitions there are is for the job to say, and for the checkpoint.
-        found = read_query(frame, facts, {vertex.name for vertex in self._found}, 0)
+        checkpoint = checkpoint_of(session, facts)
+        found = self._known.read(frame, facts, checkpoint)
         sink = found[-1].name
-        query = self._stored.get(sink)
-        told = (
-            differences(query, found)
-            if query is not None
-            else [f"{sink} is there now and was not before, when there were {', '.join(self._stored)}"]
-        )
-        if told:
-            raise DriverError(
-                f"{where}: the program starts another query than when it was planned: {'; '.join(told)}."
-            )
-        assert query is not None
-        self._found += found
-        own = checkpoint_of(session, facts)
-        own_dir = self._checkpoint_dir / query.key
-        place = own_dir if own is None else directory_of(session, own)
+        key = vertex_id(self._graph.name, sink)
+        own_dir = self._checkpoint_dir / key
+        own, place = checkpoint, own_dir if checkpoint is None else directory_of(session, checkpoint)
         if own is not None and place is not None:
             # What is claimed is what Spark is told, also of a relative one. Its executors may not have the same links.
             own, place = f"file:{place}", place.resolve()
-        if self._origin is not None and place is not None:
+        if key in self._asked:
+            self._end_before(key, own_dir if checkpoint is None else None)
+        elif self._origin is not None and place is not None:
             is_only = len(self._stored) == 1
             adopt(partial(self._origin.checkpoint_of, sink, is_only_query=is_only), place)
+        stored = self._stored.get(sink)
+        partitions = state_partitions_of(session, place) if stored is None else stored.state_partitions
+        found = with_facts(found, session, facts, checkpoint, partitions or 0)
         asked = Asked.of(
             writer,
-            query=query,
+            query=self._grow(found),
             vertices=found,
             facts=facts,
             handle=handle,
+            where=where,
             checkpoint=own,
             own_dir=own_dir,
             place=place,
         )
+        # Its names are taken, whatever comes of the start.
+        self._known.note(found, where, lambda: False)
         self._ask(asked)
-        return ProgramQuery(asked, self._shared)
+        self._tell_of(asked, is_new=stored is None)
+        return asked
+
+    def _end_before(self, key: str, own_dir: Path | None) -> None:
+        """The run of a query that has ended, which the program starts again: everything of it is noted. Without a
+        checkpoint that it has chosen the query begins anew, in ``own_dir``.
+
+        Raises:
+            DriverError: something of it is still at work there.
+        """
+        answer: Future[StartedQuery | None] = Future()
+        self._inbox.put(partial(self._retire, key, answer))
+        while not answer.done():
+            self._hang_if_over()
+            time.sleep(_POLL_S / 10)
+        before, until = answer.result(), time.monotonic() + END_S
+        if own_dir is None or before is None:
+            return
+        while not before.is_gone():
+            if time.monotonic() > until:
+                raise DriverError(
+                    f"What the former run had begun did not end within {END_S:.0f} s.", recoverable=True
+                )
+            time.sleep(_POLL_S)
+        begin_anew(own_dir)
+
+    def _retire(self, key: str, answer: Future[StartedQuery | None]) -> Ending | None:
+        """In the thread of the attempt."""
+        for running in [each for each in self._queries if each.query.key == key]:
+            if (failure := running.failure()) is not None:
+                # The restart strategy decides, not the program.
+                return self._fail(failure)
+            self._on_well_ended(running)
+        answer.set_result(self._ended.get(key))
+        return None
+
+    def _grow(self, vertices: tuple[PlannedVertex, ...]) -> Query:
+        """The query with these ``vertices``, which are in the graph and in the plan from here on.
+
+        Raises:
+            DriverError: they do not go with the graph.
+        """
+        sink = vertices[-1].name
+        try:
+            graph = grown(self._graph, vertices)
+        except GraphErrors as error:
+            raise DriverError(f"the query of {sink} cannot be one of the job: {error}") from error
+        if graph is not self._graph:
+            self._graph, self._stored = graph, {query.sink.name: query for query in queries(graph)}
+        query = self._stored[sink]
+        self._plans.grow({vertex.id: vertex.parallelism for vertex in query.flow})
+        return query
+
+    def _tell_of(self, asked: Asked, *, is_new: bool) -> None:
+        """The control plane is to hear of a query before its first batch; if it is away, later."""
+        numbers = self._plans.current.parallelism
+        self._report(
+            type="query-started",
+            query=asked.query.key,
+            planned=asked.vertices,
+            parallelism={vertex.id: numbers[vertex.id] for vertex in asked.query.flow},
+        )
+        if is_new and self._client is not None:
+            self._client.flush(_TOLD_WITHIN_S)
+
+    def _note_known(self, asked: Asked) -> None:
+        self._known.note(asked.vertices, asked.where, lambda: asked.handle.isActive)
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
@@ -291,12 +455,8 @@ class ProgramAttempt(InMainThread, Attempt):
         return self._may_hold(describe(error))
 
     def waits(self, where: str) -> None:
-        self._inbox.put(partial(self._on_waits, where))
+        self._inbox.put(self._note_running)
 
     @property
     def is_stopping(self) -> bool:
         return self._hides_ends or super().is_stopping
-
-
-def _never_started() -> Failure:
-    return Failure.final("The program ended without having started a streaming query.")

@@ -162,6 +162,12 @@ class Queries:
         self._all: list[Handle] = []
 
     def add(self, handle: Handle) -> None:
+        """``handle`` runs. Of those that have ended one is kept, which tells that some have, as Spark keeps it."""
+        others = [each for each in self._all if each is not handle and each.manager == handle.manager]
+        ended = [each for each in others if not each.isActive]
+        kept = next((each for each in ended if each.exception() is not None), ended[0] if ended else None)
+        forgotten = [each for each in ended if each is not kept]
+        self._all = [each for each in self._all if each not in forgotten]
         if handle not in self._all:
             self._all.append(handle)
 

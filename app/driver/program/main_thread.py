@@ -253,9 +253,12 @@ class InMainThread(BaseAttempt, Host):
         session = self._open_session(replace(self.spec, spark_conf=dict(conf)))
         if not self._taken_up.is_set():
             self._inbox.put(SessionOpened(session))
+        self._await_taken_up()
+        return session
+
+    def _await_taken_up(self) -> None:
         while not self._taken_up.wait(_POLL_S):
             self._hang_if_over()
-        return session
 
     def _hang_if_over(self) -> None:
         """The process is about to end: the program gets no further."""

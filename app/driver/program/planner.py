@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,75 +17,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from app.driver.checkpoints import standing
 from app.driver.directories import directory_of
 from app.driver.failures import DriverError, Failure
 from app.driver.locks import BeingWritten
 from app.driver.plan_check import check_by_spark
+from app.driver.program.facts import checkpoint_of, own_directory, state_partitions_of, with_facts
+from app.driver.program.known import KnownQueries
 from app.driver.program.origin import Origin, StateMismatch, check_state
 from app.driver.program.places import Places
 from app.driver.program.threads import ProgramThreads
-from app.driver.repartition import why_impossible
-from app.driver.valves.shape import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
-from app.model.locations import plain_location
-from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
 from app.model.planned import Planned, PlannedVertex
 from app.model.sink_formats import FILE_SINKS
-from app.model.state_partitions import PROVIDER_SETTING, ROCKSDB
 
 _OWN_SINKS = frozenset({"memory", "console", "noop"})
 _REFUSED_TRIGGERS = {
     "real-time": "a real-time trigger (realTime)",
     "continuous": "a continuous trigger (continuous)",
 }
-
-
-def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
-    """Where the program wants the checkpoint of a query; None if it does not say.
-
-    Raises:
-        DriverError: it would be another place in each attempt.
-    """
-    place: str | None = facts.options.get("checkpointlocation")
-    if not place:
-        parent = session.conf.get(CHECKPOINT_LOCATION, None)
-        if not parent or not facts.query_name:
-            # Without the name of a query Spark would make another directory each time.
-            return None
-        jvm: Any = session._jvm
-        place = str(jvm.org.apache.hadoop.fs.Path(parent, facts.query_name).toString())
-    if session.sparkContext.applicationId in place:
-        raise DriverError(
-            f"the checkpoint {place} has Spark's application id in its name, which is another one in each attempt, so "
-            "what the query has counted would be lost; use spark.sparkContext.appName, or leave checkpointLocation out."
-        )
-    return place
-
-
-def state_partitions_of(session: SparkSession, checkpoint: Path | None) -> int:
-    """How many partitions the state of a query has: what its checkpoint says, or else the session."""
-    found = standing(checkpoint) if checkpoint is not None else None
-    if found is not None and found.planned_partitions is not None:
-        return found.planned_partitions
-    return int(session.conf.get(SHUFFLE_PARTITIONS))  # type: ignore[arg-type]
-
-
-def _why_fixed(
-    session: SparkSession, checkpoint: str | None, own: Path | None, vertices: Iterable[PlannedVertex]
-) -> str | None:
-    """Why the state of a query with this checkpoint, in the directory ``own`` if it has chosen one, cannot be
-    redistributed, as a clause; None if it can."""
-    if (why := why_impossible()) is not None:
-        return why
-    if any(each.operator == "GlobalLimit" for each in vertices):
-        return "its query has a limit, which counts in one place"
-    if checkpoint is not None and own is None:
-        return f"its checkpoint {checkpoint} is in no directory of a host, so it cannot be copied by links"
-    provider = session.conf.get(PROVIDER_SETTING)
-    if provider == ROCKSDB:
-        return None
-    return f"only state of the RocksDB provider can be redistributed, and {PROVIDER_SETTING} is {provider}"
 
 
 def _check_sink(frame: DataFrame, facts: WriterFacts) -> None:
@@ -119,13 +67,18 @@ def _behind_a_wait(answer: Any) -> Any:
 class PlannedQuery(StreamingQuery):
     """The handle of a query that would run. What tells of it, or waits for it, waits."""
 
-    def __init__(self, planner: Planner, facts: WriterFacts, frame: DataFrame, sink: str) -> None:
+    def __init__(
+        self, planner: Planner, facts: WriterFacts, frame: DataFrame, sink: str, *, again: bool
+    ) -> None:
+        """``again``: the program has started it before, and it had ended."""
         self._planner = planner
         self._facts = facts
         self._ids = str(uuid.uuid4()), str(uuid.uuid4())
         self.frame = frame
         self.sink = sink
         self.ends_by_itself = facts.ends_by_itself
+        # Who starts it again and waits again may do so for ever.
+        self.is_last = again or not facts.ends_by_itself
         self.has_ended = False
         self.thread = threading.current_thread()
 
@@ -194,8 +147,7 @@ class Planner:
         self._done = done
         self._scratch, self._origin, self._before = scratch, origin, before
         self.queries: list[PlannedQuery] = []
-        self._vertices: list[PlannedVertex] = []
-        self._checkpoints: dict[str, str] = {}
+        self._known = KnownQueries()
         self._lock = threading.RLock()
         self._waited_at: set[str] = set()
         self._threads = ProgramThreads(places)
@@ -208,28 +160,26 @@ class Planner:
         with self._lock:
             facts = writer_facts(writer, table)
             frame = writer_frame(writer)
-            checkpoint, own = self._check(frame, facts, where)
+            session = frame.sparkSession
+            self._check(facts, where)
             check_by_spark(frame, facts.output_mode)
             _check_sink(frame, facts)
+            checkpoint = checkpoint_of(session, facts)
             try:
-                taken = {vertex.name for vertex in self._vertices}
-                found = read_query(frame, facts, taken, state_partitions_of(frame.sparkSession, None))
-                place = self._goes_on_from(frame.sparkSession, found, checkpoint, own, facts)
+                found = self._known.read(frame, facts, checkpoint)
+                again = found[-1].name in self._known
+                own = own_directory(session, checkpoint)
+                place = self._goes_on_from(session, found, checkpoint, own, facts)
                 if place is not None:
                     scratch = self._scratch / str(len(self.queries))
                     check_state(frame, facts.output_mode, found, place, scratch)
-                found = with_partitions(found, state_partitions_of(frame.sparkSession, place))
-                fixed = _why_fixed(frame.sparkSession, checkpoint, own, found)
-                found = tuple(replace(each, fixed=fixed if each.stateful else None) for each in found)
+                found = with_facts(found, session, facts, checkpoint, state_partitions_of(session, place))
             except DriverError as error:
                 is_mismatch = isinstance(error, StateMismatch)
                 told = f"from: {error}" if is_mismatch and self._origin is not None else str(error)
                 self._refuse(where, told, conflict=is_mismatch or isinstance(error, BeingWritten))
-            self._vertices += (
-                *found[:-1],
-                replace(found[-1], checkpoint=checkpoint, path=facts.path or None),
-            )
-            query = PlannedQuery(self, facts, frame, found[-1].name)
+            query = PlannedQuery(self, facts, frame, found[-1].name, again=again)
+            self._known.note(found, where, lambda: not query.has_ended)
             self.queries.append(query)
             if len(self.queries) == 1:
                 threading.Thread(target=self._watch, name="planning", daemon=True).start()
@@ -273,7 +223,7 @@ class Planner:
         """The program waits for ``query``, or for any. It is planned if that runs for ever."""
         with self._lock:
             waited = [query] if query is not None else self.queries
-            for_ever = any(not each.has_ended and not each.ends_by_itself for each in waited)
+            for_ever = any(not each.has_ended and each.is_last for each in waited)
             if not for_ever and any(not each.has_ended for each in waited):
                 self.skipped = True
                 for each in waited:
@@ -303,12 +253,11 @@ class Planner:
 
     def answer(self) -> NoReturn:
         with self._lock:
-            self._done(Planned(tuple(self._vertices)))
+            self._done(Planned(self._known.vertices))
 
     # -- what cannot be a job
 
-    def _check(self, frame: DataFrame, facts: WriterFacts, where: str) -> tuple[str | None, Path | None]:
-        """The checkpoint that the program wants for a query that it may start, and the directory that it is."""
+    def _check(self, facts: WriterFacts, where: str) -> None:
         if facts.trigger in _REFUSED_TRIGGERS:
             self._refuse(
                 where,
@@ -326,20 +275,6 @@ class Planner:
             self._refuse(
                 where, f"a query of the name {facts.query_name} runs already; give each its own name."
             )
-        checkpoint = checkpoint_of(frame.sparkSession, facts)
-        own = None
-        if checkpoint is not None:
-            directory = directory_of(frame.sparkSession, checkpoint)
-            own = directory and directory.resolve()
-            key = str(own or plain_location(checkpoint))
-            if key in self._checkpoints:
-                self._refuse(
-                    where,
-                    f"the program starts a second query under the checkpoint {checkpoint}, which is that of the query "
-                    f"started at {self._checkpoints[key]}; give each its own checkpointLocation.",
-                )
-            self._checkpoints[key] = where
-        return checkpoint, own
 
     def _goes_on_from(
         self,

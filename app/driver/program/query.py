@@ -4,7 +4,7 @@ own plan and a gateway before its sink."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -42,8 +42,8 @@ class Asked:
 
     ``writer`` is a copy of the program's, which may go on using its own; ``frame`` is without valves. ``checkpoint`` is
     where the program wants it, None if it lies in ``own_dir``, that of the job for the query, where drivers leave their
-    notes. ``place`` is the checkpoint as a directory of this host, links followed; None if it is none.
-    ``properties`` are those of the thread of the program.
+    notes. ``place`` is the checkpoint as a directory of this host, links followed; None if it is none. ``where`` in the
+    program it was asked. ``properties`` are those of the thread of the program.
     """
 
     query: Query
@@ -52,6 +52,7 @@ class Asked:
     writer: DataStreamWriter
     frame: DataFrame
     handle: Handle
+    where: str
     checkpoint: str | None
     own_dir: Path
     place: Path | None
@@ -144,7 +145,13 @@ class ProgramQuery(StartedQuery):
         place = asked.place or Path(asked.location)
         super().__init__(asked.query, shared, checkpoint_dir=place, begun_in=asked.own_dir)
         self.ends_by_itself = asked.facts.ends_by_itself
-        self._asked = asked
+        self.asked = asked
+        # Spark has told of its end, and tells nothing of it any more.
+        self.is_silent = False
+
+    def ended(self) -> None:
+        super().ended()
+        self.is_silent = True
 
     def start(self) -> None:
         """In the thread of the program, and when it is started again in that of the attempt.
@@ -152,14 +159,14 @@ class ProgramQuery(StartedQuery):
         Raises:
             DriverError: a file of the batch that is planned and not committed is not what it was.
         """
-        asked = self._asked
+        asked = self.asked
         if asked.place is not None:
             check_planned_files(asked.place, may_be_gone=asked.files_may_be_gone)
         started = start_behind(self.gateway, asked.session, self._begin)
         self._started(started, asked.session.sparkContext)
 
     def _begin(self) -> StreamingQuery:
-        asked, parallelism = self._asked, self._plans.current.parallelism
+        asked, parallelism = self.asked, self._plans.current.parallelism
         writer = copy_of_writer(asked.writer).option("checkpointLocation", asked.location)
         # Spark's thread of a query takes them, such as its scheduler pool, from the one that starts it.
         scala_context(asked.session.sparkContext).setLocalProperties(asked.properties.clone())
@@ -169,26 +176,3 @@ class ProgramQuery(StartedQuery):
             if self._once:
                 return asked.handle.begin_unseen(writer.trigger(once=True))
             return asked.handle.begin(writer)
-
-
-def differences(query: Query, found: Sequence[PlannedVertex]) -> list[str]:
-    """What ``found``, which an attempt has read from its plan, has other than ``query`` of the stored graph."""
-    told: list[str] = []
-    stored = {vertex.name: vertex for vertex in query.flow}
-    read = {vertex.name: vertex for vertex in found}
-    told += [f"{name} was there before and is not now" for name in stored if name not in read]
-    for name, vertex in read.items():
-        before = stored.get(name)
-        if before is None:
-            told.append(f"{name} ({vertex.operator}) is there now and was not before")
-            continue
-        inputs = tuple(edge.vertex_name for edge in before.inputs)
-        if inputs != vertex.inputs:
-            told.append(f"{name} reads {_listed(vertex.inputs)} now, and read {_listed(inputs)} before")
-        if before.stateful is not vertex.stateful:
-            told.append(f"{name} {'keeps' if vertex.stateful else 'does not keep'} state now")
-    return told
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nothing"

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 
 from app.driver.program.places import Places
 
@@ -14,6 +15,8 @@ _POLL_S = 0.2
 _STILL_S = 2.0
 _OTHERS_WITHIN_S = 15.0
 _IDLE_S = 8.0
+# The function of Py4J in which a call of Java's runs.
+_CALLED = "_call_proxy"
 
 _Position = tuple[int, int, int]
 
@@ -36,10 +39,10 @@ class ProgramThreads:
                 return
             _pause(_POLL_S)
 
-    def await_idle(self, may_be: Callable[[], bool]) -> None:
-        """Until all of them have stood still for a while, as long as ``may_be``."""
+    def await_idle(self, may_be: Callable[[], bool], over: Callable[[], bool] = lambda: False) -> None:
+        """Until all of them have stood still for a while, as long as ``may_be``; or until it is ``over``."""
         seen: dict[int, tuple[_Position, float]] = {}
-        while True:
+        while not over():
             still_s = self._still_s(seen)
             if still_s and all(each >= _IDLE_S for each in still_s.values()):
                 if may_be():
@@ -52,7 +55,7 @@ class ProgramThreads:
         now = time.monotonic()
         found = {}
         for ident, frame in sys._current_frames().items():
-            if ident in self._waiting or self._places.of_frame(frame) is None:
+            if ident in self._waiting or self._places.of_frame(frame) is None or _is_of_spark(frame):
                 continue
             inner = frame
             while inner.f_back is not None and self._places.named(inner.f_code.co_filename) is None:
@@ -64,6 +67,15 @@ class ProgramThreads:
         seen.clear()
         seen.update(found)
         return {ident: now - since for ident, (_, since) in found.items()}
+
+
+def _is_of_spark(frame: FrameType | None) -> bool:
+    """Whether Spark has called what runs there, such as a function for each batch: it comes and goes with batches."""
+    while frame is not None:
+        if frame.f_code.co_name == _CALLED:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _pause = time.sleep

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from itertools import count
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -267,14 +268,18 @@ def _of_path(path: str, form: str) -> str:
 
 def free_name(wanted: str, taken: set[str]) -> str:
     """``wanted`` as a name of a vertex that is not in ``taken``, which gets it."""
+    name = next(each for each in numbered(wanted) if each not in taken)
+    taken.add(name)
+    return name
+
+
+def numbered(wanted: str) -> Iterator[str]:
+    """``wanted`` as a name of a vertex, and those for further ones that would be called so."""
     shown = "".join(each if each.isprintable() else " " for each in wanted).strip()
     shown = shown[: MAX_NAME_LENGTH - _ROOM].strip() or "unnamed"
     if is_id(shown):
         # It would be taken for the id of a vertex.
         shown = f"{shown} "[:8] + "..."
-    name, count = shown, 1
-    while name in taken:
-        count += 1
-        name = f"{shown} {count}"
-    taken.add(name)
-    return name
+    yield shown
+    for number in count(2):
+        yield f"{shown} {number}"

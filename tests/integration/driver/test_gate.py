@@ -63,7 +63,7 @@ def test_each_batch_passes_from_the_first_on(
     spark: SparkSession, sink: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     passed = Passed(last=4)
-    query = start_behind(passed, spark, writer(rows(spark), sink, tmp_path).start)
+    query = begin(passed, spark, writer(rows(spark), sink, tmp_path).start)
     with pytest.raises(StreamingQueryException, match=BoundaryStop.MARK):
         query.awaitTermination(60)
     words = ("begin", "commit", "end") if sink in SECOND_API else ("begin", "end")
@@ -76,7 +76,7 @@ def test_each_batch_passes_from_the_first_on(
 def test_a_batch_that_is_stopped_stays_planned(spark: SparkSession, tmp_path: Path) -> None:
     """No task of it runs, and at the next start it runs with its number."""
     for last in (3, 6):
-        query = start_behind(Passed(last), spark, writer(rows(spark), "parquet", tmp_path).start)
+        query = begin(Passed(last), spark, writer(rows(spark), "parquet", tmp_path).start)
         with pytest.raises(StreamingQueryException):
             query.awaitTermination(60)
         logs = tmp_path / "checkpoint"
@@ -87,6 +87,13 @@ def test_a_batch_that_is_stopped_stays_planned(spark: SparkSession, tmp_path: Pa
         assert newest == [last, last - 1]
         values = [row["value"] for row in spark.read.parquet(str(tmp_path / "out")).collect()]
         assert sorted(values) == list(range(ROWS * last))
+
+
+def begin(passed: Passed, spark: SparkSession, start: Any) -> Any:
+    """The query that ``start`` starts, which keeps what it passes alive, as a run of ours does."""
+    query: Any = start_behind(passed, spark, start)
+    query.passed = passed
+    return query
 
 
 def raised(query: Any) -> tuple[str, str]:
@@ -105,7 +112,7 @@ def test_an_error_of_a_batch_stays_what_it_is(spark: SparkSession, sink: str, tm
 
     frame = rows(spark).select(refused("value").alias("value"))
     plain = raised(writer(frame, sink, tmp_path / "plain").start())
-    assert raised(start_behind(Passed(), spark, writer(frame, sink, tmp_path / "behind").start)) == plain
+    assert raised(begin(Passed(), spark, writer(frame, sink, tmp_path / "behind").start)) == plain
 
 
 def test_an_error_of_a_batch_function_stays_what_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -113,13 +120,13 @@ def test_an_error_of_a_batch_function_stays_what_it_is(spark: SparkSession, tmp_
         raise ValueError("never")
 
     plain = raised(writer(rows(spark), "foreachBatch", tmp_path / "plain", refused).start())
-    behind = writer(rows(spark), "foreachBatch", tmp_path / "behind", refused)
-    assert raised(start_behind(Passed(), spark, behind.start)) == plain
+    writes = writer(rows(spark), "foreachBatch", tmp_path / "behind", refused)
+    assert raised(begin(Passed(), spark, writes.start)) == plain
 
 
 def test_division_by_zero_is_an_error_of_the_jobs_code(spark: SparkSession, tmp_path: Path) -> None:
     frame = rows(spark).select((f.col("value") / (f.col("value") - f.col("value"))).alias("value"))
-    query = start_behind(Passed(), spark, writer(frame, "noop", tmp_path).start)
+    query = begin(Passed(), spark, writer(frame, "noop", tmp_path).start)
     with pytest.raises(StreamingQueryException) as raised:
         query.awaitTermination(60)
     failure = describe(raised.value)
@@ -132,7 +139,7 @@ def test_a_query_that_is_stopped_in_a_batch_has_no_error(
 ) -> None:
     slow = rows(spark).where("java_method('java.lang.Thread', 'sleep', 100L) IS NULL")
     passed = Passed()
-    query = start_behind(passed, spark, writer(slow, sink, tmp_path).start)
+    query = begin(passed, spark, writer(slow, sink, tmp_path).start)
     until(lambda: passed.told, query)
     query.stop()
     assert query.exception() is None
@@ -141,7 +148,7 @@ def test_a_query_that_is_stopped_in_a_batch_has_no_error(
 def test_a_sink_that_cannot_be_made_says_so_itself(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(Exception, match=r"ParentNotDirectory|is a file|not a directory"):
-        query = start_behind(Passed(), spark, writer(rows(spark), "parquet", tmp_path).start)
+        query = begin(Passed(), spark, writer(rows(spark), "parquet", tmp_path).start)
         query.awaitTermination(60)
 
 

@@ -160,10 +160,29 @@ spark.read.parquet("/none/such").show()
 """,
         ["rate", "aggregate", "counts", "rate 2", "a", "rate 3", "b"],
     ),
+    "one query again and again": (
+        """
+query.stop()
+while True:
+    again = rows.writeStream.format("noop").start()
+    again.awaitTermination(30)
+    again.stop()
+""",
+        ["rate", "aggregate", "counts", "rate 2", "noop"],
+    ),
+    "one checkpoint again and again": (
+        """
+query.stop()
+while True:
+    again = rows.writeStream.format("noop").option("checkpointLocation", OUT).trigger(availableNow=True).start()
+    again.awaitTermination()
+""",
+        ["rate", "aggregate", "counts", "rate 2", "noop"],
+    ),
 }
 
 
-@pytest.mark.parametrize("how", often(WAITS, "a loop that looks"))
+@pytest.mark.parametrize("how", often(WAITS, "a loop that looks", "one checkpoint again and again"))
 def test_however_a_program_waits_it_is_planned(rig: Bench, how: str) -> None:
     text, expected = WAITS[how]
     out = rig.directory / "out"

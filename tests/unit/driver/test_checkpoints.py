@@ -10,6 +10,7 @@ import pytest
 
 from app.driver import checkpoints
 from app.driver.checkpoints import (
+    begin_anew,
     beside,
     copy_beside,
     finish_replacing,
@@ -143,3 +144,21 @@ def test_the_batch_of_a_redistribution_gave_nothing_out(checkpoint: Path) -> Non
     planned(checkpoint, 4, 12)
     (checkpoint / "slotwise-begun").write_text("4")
     assert read_past(checkpoint).interrupted == 4
+
+
+def test_one_that_begins_anew_is_never_there_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = tmp_path / "query"
+    begin_anew(checkpoint)
+    committed(checkpoint, 3, 8)
+
+    def killed(_directory: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        begin_anew(checkpoint)
+    assert not checkpoint.exists() and standing(checkpoint).planned == -1
+    monkeypatch.undo()
+    committed(checkpoint, 0, 8)
+    begin_anew(checkpoint)
+    assert not list(tmp_path.iterdir())

@@ -188,3 +188,15 @@ def test_until_a_lower_plan_is_in_force_none_is_given_up() -> None:
     place.order(2, 2, a=2)
     assert place.waited == [True, True] and not place.steps.is_waiting
     assert place.now == (2, {"a": 2}, True)
+
+
+def test_a_vertex_that_comes_on_the_way_is_no_step() -> None:
+    place = Place(2, a=2)
+    place.order(2, 4, a=4)
+    place.come(3)
+    place.plans.grow({"late": 12})
+    changes = place.changes
+    place.come(3)
+    assert place.changes == changes and place.now == (2, {"a": 3, "late": 3}, False)
+    place.come(4)
+    assert place.now == (2, {"a": 4, "late": 3}, True)

@@ -33,3 +33,25 @@ def test_a_plan_is_found_by_the_numbers_that_a_query_ran_at() -> None:
     assert (found := plans.newest_with({"source": 1})) is not None
     assert found.version == 1
     assert plans.newest_with({"source": 7}) is None
+
+
+def test_new_vertices_are_in_the_plans_without_a_new_one() -> None:
+    plans = Plans(1, {"source": 2, "busy": 5})
+    plans.change(2, {"source": 3, "busy": 4})
+    before = plans.current
+    assert plans.grow({"source": 12, "late": 12, "narrow": 2}) == {"source": 3, "late": 4, "narrow": 2}
+    now = plans.current
+    assert (now.number, now.version, now.whole) == (before.number, before.version, before.whole)
+    assert now.parallelism == {"source": 3, "busy": 4, "late": 4, "narrow": 2}
+    assert (found := plans.newest_with({"late": 4})) is not None and found is now
+    assert (found := plans.newest_with({"busy": 5})) is not None and found.version == 1
+    assert Plans(1, {}).grow({"first": 12}) == {"first": 1}
+
+
+def test_a_plan_without_vertices_that_came_meanwhile_leaves_them_as_they_are() -> None:
+    plans = Plans(1, {"source": 2})
+    plans.grow({"late": 12})
+    assert plans.change(2, {"source": 4})
+    assert plans.current.parallelism == {"source": 4, "late": 2}
+    assert plans.change(3, {"source": 4, "late": 1})
+    assert plans.current.parallelism == {"source": 4, "late": 1}

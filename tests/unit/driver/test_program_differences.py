@@ -1,12 +1,17 @@
-"""What an attempt of a program says when its query is not the one that was planned."""
+"""Which query of its program a start is, what its vertices are called, and what is said if it is another one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from app.driver.program.query import differences
+from app.driver.failures import DriverError
+from app.driver.program import known
+from app.driver.program.known import KnownQueries, differences
+from app.driver.valves.shape import free_name
 from app.model.analysis import queries
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
@@ -16,11 +21,10 @@ SOURCE = PlannedVertex("words", Role.SOURCE, "kafka")
 COUNTS = PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("words",), stateful=True, state_partitions=8)
 SINK = PlannedVertex("store", Role.SINK, "parquet", ("counts",))
 PLANNED = (SOURCE, COUNTS, SINK)
-(QUERY,) = queries(graph_of(parse_program({"name": "job", "script": "job.py"}), Planned(PLANNED)))
 
 
 def test_the_query_that_was_planned_has_no_differences() -> None:
-    assert differences(QUERY, PLANNED) == []
+    assert differences(PLANNED, PLANNED) == []
 
 
 @pytest.mark.parametrize(
@@ -33,4 +37,119 @@ def test_the_query_that_was_planned_has_no_differences() -> None:
     ],
 )
 def test_each_difference_is_told(found: tuple[PlannedVertex, ...], sentence: str) -> None:
-    assert sentence in differences(QUERY, found)
+    assert sentence in differences(PLANNED, found)
+
+
+class Program:
+    """Starts queries that read one source and count, without Spark."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *stored: Any) -> None:
+        self.known = KnownQueries(stored)
+        self.lines = 0
+
+        def read_query(
+            frame: Any, facts: Any, taken: set[str], _partitions: int
+        ) -> tuple[PlannedVertex, ...]:
+            names = set(taken)
+            source = PlannedVertex(free_name(frame.source, names), Role.SOURCE, "kafka")
+            found = [source]
+            if frame.counts:
+                counts = free_name("counts", names)
+                found.append(PlannedVertex(counts, Role.OPERATOR, "Aggregate", (source.name,), stateful=True))
+            sink = PlannedVertex(free_name(facts.name, names), Role.SINK, "parquet", (found[-1].name,))
+            return (*found, sink)
+
+        patch.setattr(known, "read_query", read_query)
+        patch.setattr(known, "sink_name", lambda facts: facts.name)
+        patch.setattr(known, "identity_of", lambda _session, checkpoint: checkpoint.removeprefix("file:"))
+
+    def start(
+        self, name: str, checkpoint: str | None = None, *, source: str = "words", counts: bool = True
+    ) -> Run:
+        frame: Any = SimpleNamespace(source=source, counts=counts, sparkSession=None)
+        facts: Any = SimpleNamespace(name=name)
+        found = self.known.read(frame, facts, checkpoint)
+        self.lines += 1
+        run = Run([vertex.name for vertex in found])
+        noted = (*found[:-1], replace(found[-1], checkpoint=checkpoint))
+        self.known.note(noted, f"job.py, line {self.lines}", lambda: run.runs)
+        return run
+
+
+class Run:
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.runs = True
+
+    def ends(self) -> list[str]:
+        self.runs = False
+        return self.names
+
+
+STORED = ["words", "counts", "store"]
+SECOND = ["words 2", "counts 2", "store 2"]
+
+
+def test_a_query_that_has_ended_is_itself_again_and_one_that_runs_takes_its_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = Program(monkeypatch)
+    first = program.start("store")
+    second = program.start("store")
+    assert (first.names, second.names) == (STORED, SECOND)
+    for _ in range(3):
+        assert second.ends() == SECOND
+        second = program.start("store")
+        assert second.names == SECOND
+    first.ends()
+    assert program.start("store").names == STORED
+    assert [vertex.name for vertex in program.known.vertices] == STORED + SECOND
+
+
+def test_a_query_is_the_one_with_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    first = program.start("store", "/c/1")
+    with pytest.raises(
+        DriverError, match=r"a second query under the checkpoint file:/c/1, .* job.py, line 1;"
+    ):
+        program.start("other", "file:/c/1")
+    assert program.start("store", "/c/2").names == SECOND
+    first.ends()
+    assert program.start("of this run", "file:/c/1").names == STORED
+    assert program.start("store").names == ["words 3", "counts 3", "store 3"], "it has none of theirs"
+
+
+def test_the_vertices_of_a_checkpoint_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    program.start("store", "/c/1").ends()
+    with pytest.raises(DriverError, match=r"another query than at job.py, line 1: counts was there before"):
+        program.start("store", "/c/1", counts=False)
+
+
+def test_behind_an_end_may_come_another_query_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    program.start("store").ends()
+    assert program.start("store", source="lines").ends() == ["lines", "counts 2", "store 2"]
+    assert program.start("store").names == STORED
+
+
+def test_what_is_stored_is_found_in_whatever_order_queries_are_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = (
+        replace(SOURCE, name="words 2"),
+        replace(COUNTS, name="counts 2", inputs=("words 2",)),
+        replace(SINK, name="late", inputs=("counts 2",)),
+        replace(SOURCE, name="words 3"),
+        replace(SINK, name="own", inputs=("words 3",), checkpoint="/c/own"),
+    )
+    stored = queries(graph_of(parse_program({"name": "job", "script": "job.py"}), Planned(PLANNED + later)))
+    program = Program(monkeypatch, *stored)
+    assert program.start("x", "file:/c/own", counts=False).names == ["words 3", "own"]
+    assert program.start("late").names == ["words 2", "counts 2", "late"]
+    assert program.start("new").names == ["words 4", "counts 3", "new"], "those of absent queries are taken"
+    assert program.start("own").names == ["words 5", "counts 4", "own 2"]
+    with pytest.raises(
+        DriverError, match=r"than when it was planned: counts was there before and is not now"
+    ):
+        program.start("store", counts=False)

@@ -79,6 +79,9 @@ class Job:
         self.held_back = threading.Event()
         self.run = Run()
         self.queries = Queries(self)  # type: ignore[arg-type]
+        self.begin_query()
+
+    def begin_query(self) -> None:
         session = SimpleNamespace(
             streams=SimpleNamespace(_jsqm=None), conf={"spark.sql.streaming.numRecentProgressUpdates": "4"}
         )
@@ -191,3 +194,16 @@ def test_a_query_that_ends_by_itself_has_ended() -> None:
     job.run.ended.set()
     assert job.handle.awaitTermination() is True
     assert not job.handle.isActive
+
+
+def test_of_queries_that_have_ended_one_is_known() -> None:
+    """A program may start any number, one after the other: a wait for any of them sees that one has ended."""
+    job = Job()
+    running = job.handle
+    for _ in range(5):
+        job.run = Run()
+        job.begin_query()
+        job.run.ended.set()
+    manager: Any = SimpleNamespace(_jsqm=None)
+    assert len(job.queries._all) == 3 and job.queries.active(manager) == [running]
+    assert job.queries.await_any(manager, 0) is True

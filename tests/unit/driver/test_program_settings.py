@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.driver.failures import DriverError
-from app.driver.program.planner import checkpoint_of
+from app.driver.program.facts import checkpoint_of
 from app.driver.program.takeover import _session_conf, settings_of
 from app.driver.session import local_master, unfit_setting
 

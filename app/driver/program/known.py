@@ -1,0 +1,151 @@
+"""Which query of its program a start is: the queries that are known, and the names of their vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from app.driver.failures import DriverError
+from app.driver.program.facts import identity_of
+from app.driver.valves.shape import numbered, read_query, sink_name
+from app.driver.valves.spark import WriterFacts
+from app.model.analysis import Query
+from app.model.jobgraph import PlannedSpec
+from app.model.planned import PlannedVertex
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A query. ``where`` this run of the program has started it last; empty if it has not. ``runs``: it has not ended
+    since."""
+
+    vertices: tuple[PlannedVertex, ...]
+    where: str = ""
+    runs: Callable[[], bool] = lambda: False
+
+    @property
+    def checkpoint(self) -> str | None:
+        return self.vertices[-1].checkpoint
+
+
+class KnownQueries:
+    """The queries of a program, by the names of their sinks.
+
+    A query is the one with its checkpoint. Without one that it has chosen it goes by the name that its sink would have:
+    that of a query which runs is taken, and that of one which has ended is its own again.
+    """
+
+    def __init__(self, stored: Iterable[Query] = ()) -> None:
+        self._queries = {query.sink.name: Known(_vertices_of(query)) for query in stored}
+        self._identities: dict[str, str] = {}
+
+    @property
+    def vertices(self) -> tuple[PlannedVertex, ...]:
+        return tuple(vertex for known in self._queries.values() for vertex in known.vertices)
+
+    def __contains__(self, sink: str) -> bool:
+        return sink in self._queries
+
+    def note(self, vertices: tuple[PlannedVertex, ...], where: str, runs: Callable[[], bool]) -> None:
+        """The program has started the query with these ``vertices``."""
+        self._queries[vertices[-1].name] = Known(vertices, where, runs)
+
+    def read(self, frame: DataFrame, facts: WriterFacts, checkpoint: str | None) -> tuple[PlannedVertex, ...]:
+        """The vertices of the query that writes ``frame``, with the names that it has or gets. ``checkpoint``: the one
+        that the program has chosen for it.
+
+        Raises:
+            DriverError: the query of this checkpoint or name runs, or is another one.
+        """
+        if checkpoint is not None and (known := self._under(checkpoint, frame.sparkSession)) is not None:
+            if known.runs():
+                raise DriverError(
+                    f"the program starts a second query under the checkpoint {checkpoint}, which is that of the query "
+                    f"started at {known.where}; give each its own checkpointLocation."
+                )
+            return self._checked(known, self._read_as(known, frame, facts))
+        for name in numbered(sink_name(facts)):
+            if name not in self._names():
+                break
+            if (known := self._queries.get(name)) is None or known.checkpoint is not None or known.runs():
+                continue
+            # What has run in this process without a checkpoint may be followed by another query of its name. Of one
+            # that an earlier attempt had, the job has the state.
+            is_sure = checkpoint is None and not known.where
+            if checkpoint is not None and known.where:
+                continue
+            found = self._read_as(known, frame, facts)
+            if is_sure or not differences(known.vertices, found):
+                return self._checked(known, found)
+        return read_query(frame, facts, self._names(), 0)
+
+    def _under(self, checkpoint: str, session: SparkSession) -> Known | None:
+        wanted = self._identity(checkpoint, session)
+        for known in self._queries.values():
+            if known.checkpoint is not None and self._identity(known.checkpoint, session) == wanted:
+                return known
+        return None
+
+    def _identity(self, checkpoint: str, session: SparkSession) -> str:
+        if (found := self._identities.get(checkpoint)) is None:
+            found = self._identities[checkpoint] = identity_of(session, checkpoint)
+        return found
+
+    def _names(self) -> set[str]:
+        return {vertex.name for vertex in self.vertices}
+
+    def _read_as(self, known: Known, frame: DataFrame, facts: WriterFacts) -> tuple[PlannedVertex, ...]:
+        """What is read as the vertices of a query that is known: the names of the others are taken."""
+        sink = known.vertices[-1].name
+        others = self._names() - {vertex.name for vertex in known.vertices}
+        *inner, last = read_query(frame, facts, others | {sink}, 0)
+        return (*inner, replace(last, name=sink))
+
+    def _checked(self, known: Known, found: tuple[PlannedVertex, ...]) -> tuple[PlannedVertex, ...]:
+        if told := differences(known.vertices, found):
+            before = f"at {known.where}" if known.where else "when it was planned"
+            raise DriverError(f"the program starts another query than {before}: {'; '.join(told)}.")
+        return found
+
+
+def differences(known: Sequence[PlannedVertex], found: Sequence[PlannedVertex]) -> list[str]:
+    """What ``found``, which was read from a plan, has other than the query is ``known`` to have."""
+    told: list[str] = []
+    before = {vertex.name: vertex for vertex in known}
+    read = {vertex.name: vertex for vertex in found}
+    told += [f"{name} was there before and is not now" for name in before if name not in read]
+    for name, vertex in read.items():
+        if (was := before.get(name)) is None:
+            told.append(f"{name} ({vertex.operator}) is there now and was not before")
+            continue
+        if was.inputs != vertex.inputs:
+            told.append(f"{name} reads {_listed(vertex.inputs)} now, and read {_listed(was.inputs)} before")
+        if was.stateful is not vertex.stateful:
+            told.append(f"{name} {'keeps' if vertex.stateful else 'does not keep'} state now")
+    return told
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _vertices_of(query: Query) -> tuple[PlannedVertex, ...]:
+    found = []
+    for vertex in query.flow:
+        of = vertex.operation
+        assert isinstance(of, PlannedSpec)
+        inputs = tuple(edge.vertex_name for edge in vertex.inputs)
+        found.append(
+            PlannedVertex(
+                vertex.name,
+                of.role,
+                of.operator,
+                inputs,
+                vertex.stateful,
+                checkpoint=of.checkpoint,
+                path=of.path,
+            )
+        )
+    return tuple(found)
