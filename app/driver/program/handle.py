@@ -65,6 +65,9 @@ class Handle(StreamingQuery):
 
     @property
     def isActive(self) -> bool:
+        if self._jsq is None:
+            # Spark has refused to start it.
+            return False
         run = self._run()
         return run.isActive or self._calls.is_stopping or self._is_replaced(run)
 

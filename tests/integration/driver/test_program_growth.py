@@ -293,3 +293,15 @@ def test_of_a_failed_query_that_the_program_starts_again_the_restart_strategy_de
     assert driver.exit_status() == 4
     assert len(rig.control_plane.of_type("query-started")) == 1
     assert not rig.control_plane.of_type("query-ended")
+
+
+def test_a_plan_is_in_force_while_no_query_runs(rig: Bench) -> None:
+    text = LATE.replace("first.awaitTermination()", "first.awaitTermination(); import time; time.sleep(600)")
+    document = job(rig, text)
+    driver = rig.start(document, **conf())
+    wait_for("the end of it", lambda: of_type(rig, "query-ended"))
+    rig.change_plan(document, 101, {"aggregate": 4})
+    wait_for("the plan", lambda: [e for e in of_type(rig, "plan-applied") if e["plan_version"] == 101])
+    rig.control_plane.order(stop="drain")
+    assert the_end(rig, "stopped")["drained"]
+    assert driver.exit_status() == 0
