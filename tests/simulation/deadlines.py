@@ -101,7 +101,7 @@ class Deadlines:
     def stored(self, job_id: str, truth: JobTruth, wanted: Requirements, *, comes_back: bool) -> None:
         """``wanted`` follows the newest requirements. ``comes_back``: because of a deadline, or somebody canceled."""
         ledger, version, before = self.ledger(job_id), wanted.version, truth.stored[wanted.version - 1]
-        numbers, were = dict(wanted.state_partitions), dict(before.state_partitions)
+        numbers, were, had = dict(wanted.state_partitions), dict(before.state_partitions), before.as_dict()
         if (wanted.reason or "").startswith(versions.REASON):
             # Another version of the job takes the state as it is. That is nobody's wish, and nothing to go back to.
             were = numbers
@@ -110,7 +110,7 @@ class Deadlines:
         changed = [
             vertex
             for vertex, bounds in wanted
-            if before[vertex] != bounds or were.get(vertex) != numbers.get(vertex)
+            if vertex in had and (before[vertex] != bounds or were.get(vertex) != numbers.get(vertex))
         ]
         if comes_back:
             self._came_back(job_id, ledger, wanted, changed)

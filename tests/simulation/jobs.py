@@ -7,6 +7,7 @@ from typing import Any
 
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
+from tests.simulation.programs import is_program, program_graph
 
 MOST_SLOTS_NEEDED = 3
 """No lower bound is above it, so no batch job needs more slots."""
@@ -96,6 +97,8 @@ def random_graph(
     name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
     if fragile:
         name = f"job-{number}{_FRAGILE}{limit}"
+    if not fragile and is_program(seed, number):
+        return program_graph(name, config, seed, number)
     return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
 
 

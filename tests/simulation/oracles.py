@@ -19,6 +19,8 @@ from tests.simulation import events_told, versions
 from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.deadlines import ROLLED_BACK, Deadlines, goal_of
 from tests.simulation.fragile import Trials
+from tests.simulation.growth_oracles import REASON as CAME
+from tests.simulation.growth_oracles import Growth, in_force
 from tests.simulation.partitions import check_redistribution
 from tests.simulation.policies import PolicyOracles
 from tests.simulation.queries import LocalFailovers
@@ -65,6 +67,7 @@ class Oracles:
         self.taking_up = TakingUp(self)
         self.deadlines = Deadlines(self)
         self.spoiled = SpoiledStarts(self)
+        self.growth = Growth(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -174,8 +177,10 @@ class Oracles:
         """Other ones than at the submission: somebody has asked for them, or another version has come into force."""
         mark, what = wanted.reason or "", f"version {wanted.version} of job {job_id[-2:]}"
         comes_back = mark.startswith((ROLLED_BACK, "cancel-"))
+        if mark.startswith(CAME):
+            self.growth.came(truth.state, truth.stored[wanted.version - 1], wanted)
         self.deadlines.stored(job_id, truth, wanted, comes_back=comes_back)
-        if mark.startswith((versions.REASON, ROLLED_BACK)):
+        if mark.startswith((versions.REASON, ROLLED_BACK, CAME)):
             return
         self.told.became_durable(mark, what)
         asked = comes_back or truth.attempted.get(mark) == wanted.as_dict()
@@ -216,6 +221,7 @@ class Oracles:
         self.trials.saved(job_id, state)
         self.local.saved(job_id, state)
         self.spoiled.saved(job_id, state)
+        self.growth.saved(job_id, before, state)
         self._slots_held_once()
         check_redistribution(self, job_id, before, state)
         if state.timeline.records:
@@ -300,6 +306,7 @@ class Oracles:
 
     def acknowledged(self, attempt: SimAttempt, sent: Sequence[Report], number: int) -> None:
         """An acknowledged report is not sent again, so what follows from it is durable."""
+        self.growth.acknowledged(attempt, number)
         state = self.truth(attempt.job_id).state
         assert state is not None
         for report in sent:
@@ -373,11 +380,11 @@ class Oracles:
         driver = self._driver_of(job_id)
         if driver is None:
             return f"job {job_id[-2:]} has no driver that runs"
-        if driver.plan.parallelism != wanted:
+        if in_force(driver, wanted) != wanted:
             return f"the driver of job {job_id[-2:]} runs at another plan than is in force"
         if (complaint := versions.complaint(job_id, state, driver)) is not None:
             return complaint
-        return self.local.complaint(job_id, driver)
+        return self.growth.complaint(job_id, state, driver) or self.local.complaint(job_id, driver)
 
     def _driver_of(self, job_id: str) -> SimAttempt | None:
         checkpoint = self.world.checkpoints.get(job_id)

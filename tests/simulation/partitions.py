@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
+from tests.simulation.growing import Program
+from tests.simulation.programs import first_started
 from tests.simulation.rules import partitions
 
 if TYPE_CHECKING:
@@ -38,23 +40,34 @@ async def give_partitions(attempt: SimAttempt) -> str | None:
     In some worlds without some queries, or without any: the program starts them late.
     """
     checkpoint = attempt.checkpoint
-    wanted = partitions(parse_document(attempt.spec["graph"]))
+    graph = parse_document(attempt.spec["graph"], stored=True)
+    wanted = partitions(graph)
     for key, number in wanted.items():
         # A query that never ran has as many as it is started with.
         checkpoint.partitions.setdefault(key, number)
     first = list(wanted)[: attempt.world.seed % 2 if attempt.world.seed % 3 == 2 else None]
+    if graph.program is not None:
+        started = [one.key for one in first_started(graph.name, attempt.number, graph.by_id)]
+        first = [key for key in wanted if key in started]
     checkpoint.late = {key: number for key, number in wanted.items() if key not in first}
     return await _give(attempt, {key: wanted[key] for key in first})
 
 
 async def give_late(attempt: SimAttempt) -> str | None:
     """The same of the queries that are started late, some time later."""
-    wanted = attempt.checkpoint.late
+    side = attempt.side
+    late, wanted = attempt.checkpoint.late, attempt.checkpoint.late
+    if isinstance(side, Program):
+        # A program says when, if it starts them at all.
+        wanted = {query.key: late[query.key] for query in side.waiting}
     if not wanted or attempt.world.rng.random() < 0.7:
         return None
-    attempt.checkpoint.late = {}
+    attempt.checkpoint.late = {key: number for key, number in late.items() if key not in wanted}
     attempt.world.oracles.count("late query")
-    return await _give(attempt, wanted)
+    refused = await _give(attempt, wanted)
+    if isinstance(side, Program) and not refused:
+        side.start_waiting(wanted)
+    return refused
 
 
 async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
