@@ -1,7 +1,7 @@
 """A program in an attempt of the simulated world: it starts queries while it runs, ends them, and starts them again.
 
-Modelled after `app.driver.program`: the driver tells of each start and each end. It starts a query at what its plan says
-for the vertices, or at the largest number of the plan; and what a plan does not name keeps the number that it has.
+Modelled after `app.driver.program`: the driver tells of each start and each end. It starts a query at what its plan
+says for the vertices, or at the largest number of the plan; and what a plan does not name keeps the number that it has.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class Program:
 
     async def run(self) -> None:
         rng, world = self.attempt.world.rng, self.attempt.world
-        hasty = random.Random(f"hasty/{self._job}/{self.attempt.number}").random() < 0.2
+        hasty = random.Random(f"hasty/{self._job}/{self.attempt.number}").random() < 0.3
         while not self.attempt.fenced:
-            await asyncio.sleep(rng.expovariate(1 / 3))
+            await asyncio.sleep(rng.expovariate(1 / 2))
             if world.quiet:
                 continue
             if hasty and rng.random() < 0.2:
                 for query in rng.sample(self._queries[1:], 4):
                     self._change(query, rng)
-            elif rng.random() < 0.5:
+            elif rng.random() < 0.3:
                 self._commit(rng)
             else:
                 self._change(rng.choice(self._queries), rng)

@@ -5,14 +5,17 @@ What the graph of a job has to be is worked out from the reports of its drivers,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan
 from app.model.requirements import Bounds, Requirements
 from app.scheduler.adaptive.state import JobState
+from app.store.writes import AddVersion, CreateJob, SetGraph, UnitOfWork
 from tests.simulation.growing import Program
 from tests.simulation.programs import ENDED_KEPT, ProgramQuery, queries_of
 
@@ -73,6 +76,22 @@ class Growth:
         self._oracles = oracles
         self._graphs: dict[str, Graph] = {}
         self._open: dict[str, list[Told]] = {}
+        self._documents: dict[str, dict[int, Graph]] = {}
+
+    def committed(self, unit: UnitOfWork, state: JobState | None) -> None:
+        """``unit`` became durable, and so did ``state``: whoever takes the job up has the graph that it is of."""
+        if state is None or state.graph.program is None:
+            return
+        stored = self._documents.setdefault(unit.job_id, {})
+        for write in unit.writes:
+            if isinstance(write, CreateJob | AddVersion | SetGraph):
+                number = 1 if isinstance(write, CreateJob) else write.number
+                stored[number] = Graph.of(parse_document(json.loads(write.document), stored=True))
+        found = stored[state.versions.current]
+        self._check(
+            found == Graph.of(state.graph),
+            f"job {unit.job_id[-2:]} has {Graph.of(state.graph)}, and {found} is stored of it",
+        )
 
     def told(self, attempt: SimAttempt, query: ProgramQuery, *, started: bool) -> None:
         """A driver reports it."""
@@ -106,9 +125,10 @@ class Growth:
         elif now != known:
             self._graphs[job_id] = now
             if len(now.vertices) > len(known.vertices):
-                self._oracles.count("grown")
-            if len(now.vertices - known.vertices) == 0 and len(now.vertices) < len(known.vertices):
-                self._oracles.count("only shrunk")
+                trial = "with a trial" if state.watch or state.taken_back else state.phase.kind
+                self._oracles.count(f"grown, {trial}")
+            if known.vertices - now.vertices:
+                self._oracles.count("grown, forgotten")
             self._follows(job_id, known, now, (before.attempt, state.attempt))
         named = {vertex for vertex, _ in state.requirements}
         self._check(named == now.vertices, f"{what} has bounds of {named} and the vertices {now.vertices}")
@@ -125,7 +145,9 @@ class Growth:
                 if known.after_all(taken) == now:
                     self._open[job_id] = [one for one in sent if one not in taken]
                     return
-        self._check(False, f"job {job_id[-2:]} went from {known} to {now}; its drivers told {[*first, *then]}")
+        self._check(
+            False, f"job {job_id[-2:]} went from {known} to {now}; its drivers told {[*first, *then]}"
+        )
 
     def _fit(self, what: str, state: JobState) -> None:
         """Each plan names the vertices of the graph, and none of them beyond its slots."""
@@ -183,5 +205,6 @@ class Growth:
 
 def in_force(driver: SimAttempt, wanted: dict[str, int]) -> dict[str, int]:
     """At what parallelism a driver runs the vertices of its job; those of queries that do not run are as ``wanted``."""
-    return {**wanted, **driver.side.numbers()} if isinstance(driver.side, Program) else driver.plan.parallelism
-
+    return (
+        {**wanted, **driver.side.numbers()} if isinstance(driver.side, Program) else driver.plan.parallelism
+    )

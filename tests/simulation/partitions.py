@@ -130,7 +130,7 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
     truth = oracles.truth(job_id)
     begun, now = truth.repartition, state.repartition
     checkpoint = oracles.world.checkpoints.get(job_id)
-    found = checkpoint.partitions if checkpoint is not None else {}
+    found = known_partitions(checkpoint, state) if checkpoint is not None else {}
     if begun is not None and now is not None:
         same = (begun.before, begun.after) == (now.before, now.after)
         # Of several steps in one commit only the last one is seen: the next attempt may have begun another one.
@@ -147,6 +147,15 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
             f"{begun} of {job_id[-2:]} counts as done; the state has {found}, the job thinks {expected}",
         )
     truth.repartition = now
+
+
+def known_partitions(checkpoint: Checkpoint, state: JobState) -> dict[str, int]:
+    """What there is of the state of each query that the job knows: a program may have started others, or not have
+    started one whose state is to be redistributed."""
+    late = state.repartition.late if state.repartition is not None else ()
+    asked = partitions(state.graph)
+    found = {key: number for key, number in checkpoint.partitions.items() if key in asked and key not in late}
+    return {**{key: asked[key] for key in late if key in asked}, **found}
 
 
 def _with(graph: JobGraph, numbers: dict[str, int]) -> JobGraph:

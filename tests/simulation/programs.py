@@ -17,8 +17,8 @@ from app.model.jobgraph import JobGraph, Role
 from app.model.planned import PlannedVertex
 
 SCRIPT = "main_program.py"
-MOST_QUERIES = 7
-ENDED_KEPT = 3
+MOST_QUERIES = 8
+ENDED_KEPT = 2
 """In worlds that grow. In others `app.scheduler.adaptive.growth` keeps many more, for which a world has no time."""
 STATELESS_UPPER = 12
 """The upper bound of a vertex of which nothing is said and whose query has no state."""

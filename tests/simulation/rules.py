@@ -172,9 +172,7 @@ def _groups(graph: JobGraph, bounds: Mapping[str, Bounds]) -> dict[str, tuple[in
     """The slots of each slot sharing group: its vertices take turns in them, so the largest bounds count."""
     counting = [vertex for vertex in graph.vertices if vertex.id in need_slots(graph)]
     names = dict.fromkeys(vertex.slot_sharing_group for vertex in graph.vertices)
-    members = {
-        name: [bounds[one.id] for one in counting if one.slot_sharing_group == name] for name in names
-    }
+    members = {name: [bounds[one.id] for one in counting if one.slot_sharing_group == name] for name in names}
     return {
         name: (max(one.lower for one in own), max(one.upper for one in own)) for name, own in members.items()
     }

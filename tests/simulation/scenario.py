@@ -235,10 +235,9 @@ class Scenario:
         replacements = Replacements(self._seed, number, graph, fragile=knobs.fragile)
         operator = Operator(self._seed, number, graph, fragile=knobs.fragile)
         wishes = Wishes(self._seed, number, graph)
-        files = dict.fromkeys(graph.artifacts, b"")
         while True:
             try:
-                submit = world.oracles.told.heard(graph.name, lambda plane: plane.plane.submit(graph, files))
+                submit = world.oracles.told.heard(graph.name, lambda plane: plane.submit(graph))
                 job_id = await world.network.call("submit", submit)
                 break
             except (Away, ControlPlaneError):
@@ -286,9 +285,7 @@ class Scenario:
     async def _put(self, job_id: str, graph: JobGraph, wishes: Wishes) -> None:
         world, rng = self._world, self._world.rng
         known = world.oracles.truth(job_id).state
-        if graph.program is not None and known is not None:
-            # Vertices have come, and those of queries that do not run may be left out.
-            graph = known.graph
+        graph = known.graph if known is not None else graph
         wanted, partitions = random_bounds(rng, graph)
         if_match = known.requirements.version if known is not None and rng.random() < 0.3 else None
         key = None
