@@ -1,7 +1,8 @@
 """A program in an attempt of the simulated world: it starts queries while it runs, ends them, and starts them again.
 
 Modelled after `app.driver.program`: the driver tells of each start and each end. It starts a query at what its plan
-says for the vertices, or at the largest number of the plan; and what a plan does not name keeps the number that it has.
+says for the vertices, or at the largest number of the plan. What a later plan does not name keeps its number, as far
+as that plan has one as large: the control plane takes it for that, too, once it hears of the query.
 """
 
 from __future__ import annotations
@@ -126,4 +127,7 @@ class Program:
     def numbers(self) -> dict[str, int]:
         """At what parallelism each vertex of the queries that run does."""
         plan = self.attempt.plan.parallelism
-        return {one: plan.get(one, own) for each in self.running.values() for one, own in each.items()}
+        most = max(plan.values(), default=1)
+        return {
+            one: plan.get(one, min(own, most)) for each in self.running.values() for one, own in each.items()
+        }

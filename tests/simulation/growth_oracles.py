@@ -14,7 +14,7 @@ from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan
 from app.model.requirements import Bounds, Requirements
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.state import Executing, JobState
 from app.store.writes import AddVersion, CreateJob, SetGraph, UnitOfWork
 from tests.simulation.growing import Program
 from tests.simulation.programs import ENDED_KEPT, ProgramQuery, queries_of
@@ -103,16 +103,30 @@ class Growth:
         mine = [one for one in sent if one.attempt == attempt.number]
         taken = [one for one in mine if one.seq <= number]
         state, known = self._oracles.truth(attempt.job_id).state, self._graphs.get(attempt.job_id)
-        if not taken or state is None or known is None:
+        if state is None or known is None:
             return
         done = len(taken)
-        if state.attempt == attempt.number and state.phase.kind in _LISTENS:
+        if taken and state.attempt == attempt.number and state.phase.kind in _LISTENS:
             self._oracles.count("growth acknowledged")
             # More than was acknowledged may be durable.
             fits = [n for n in range(done, len(mine) + 1) if known.after_all(mine[:n]) == known]
             self._check(bool(fits), f"{attempt} was acknowledged {taken}, and {known} is durable")
             done = fits[0] if fits else done
         self._open[attempt.job_id] = [one for one in sent if one not in mine[:done]]
+        if done == len(mine):
+            self._runs_as_planned(attempt, state)
+
+    def _runs_as_planned(self, attempt: SimAttempt, state: JobState) -> None:
+        """All that the driver told is known, so it and its job know of one parallelism of each query that runs."""
+        if not isinstance(state.phase, Executing) or state.plan is None or state.attempt != attempt.number:
+            return
+        if attempt.plan.plan_version == state.plan.version and not attempt.stop:
+            planned = dict(state.plan.parallelism)
+            runs = in_force(attempt, planned)
+            # Vertices with state have no more tasks than partitions, whatever the plan says.
+            runs = {one: min(count, state.graph.by_id[one].max_parallelism) for one, count in runs.items()}
+            self._oracles.count("compared with its plan")
+            self._check(runs == planned, f"{attempt} runs at {runs}, and its plan is {planned}")
 
     def saved(self, job_id: str, before: JobState | None, state: JobState) -> None:
         """A state became durable."""
