@@ -112,6 +112,9 @@ class Deadlines:
             for vertex, bounds in wanted
             if vertex in had and (before[vertex] != bounds or were.get(vertex) != numbers.get(vertex))
         ]
+        for vertex, _ in wanted:
+            if vertex not in had:
+                ledger.last.pop(vertex, None)
         if comes_back:
             self._came_back(job_id, ledger, wanted, changed)
         on_timeout = ledger.wishes.get(wanted.reason or "")
@@ -173,6 +176,9 @@ class Deadlines:
             if waits.get(vertex) == version:
                 continue
             del ledger.waiting[vertex]
+            if vertex not in state.graph.by_id:
+                # Its query ended long ago.
+                continue
             on_timeout = ledger.on_timeout[version]
             self._oracles.count(f"a wait for {on_timeout} is over")
             what = f"job {job_id[-2:]}: {vertex[-4:]} waits no longer for the deadline of version {version}"
