@@ -138,13 +138,15 @@ def _bounds_hold_or_are_explained(state: JobState) -> str | None:
 
 
 def _standstill_has_a_reason(state: JobState) -> str | None:
-    """A job that runs at another parallelism than its upper bounds ask for knows why it was left so."""
+    """A job that runs at another parallelism than its upper bounds ask for knows why it was left so. Vertices that
+    need no slots get what the others leave."""
     plan = state.plan
     if not isinstance(state.phase, Executing) or plan is None or state.graph.runs_by_regions:
         return None
     most = {vertex.id: vertex.max_parallelism for vertex in state.graph.vertices}
     bounds = state.bounds.as_dict()
-    short = any(count != min(bounds[vertex].upper, most[vertex]) for vertex, count in plan.parallelism)
+    counting = [pair for pair in plan.parallelism if pair[0] not in state.graph.resting]
+    short = any(count != min(bounds[vertex].upper, most[vertex]) for vertex, count in counting)
     known = any(one.versions == versions_of(state) for one in state.no_change)
     return "the job does not run at its upper bounds, and no reason is known" if short and not known else None
 
@@ -252,7 +254,9 @@ def _one_trial_at_a_time(state: JobState) -> str | None:
     if watch is not None and taken is not None:
         return "a rescale is on trial while another one is taken back"
     for good, tried in [(one.good, one.tried) for one in (watch, taken) if one is not None]:
-        names = [vertex.id for vertex in state.graph.vertices]
+        # What was taken back says nothing of vertices that have come since.
+        named = dict(good) if taken is not None else state.graph.by_id
+        names = [vertex.id for vertex in state.graph.vertices if vertex.id in named]
         if [vertex for vertex, _ in good] != names or [vertex for vertex, _ in tried] != names:
             return "a trial does not name every vertex once, in order"
         if good == tried:

@@ -101,7 +101,7 @@ class Deadlines:
     def stored(self, job_id: str, truth: JobTruth, wanted: Requirements, *, comes_back: bool) -> None:
         """``wanted`` follows the newest requirements. ``comes_back``: because of a deadline, or somebody canceled."""
         ledger, version, before = self.ledger(job_id), wanted.version, truth.stored[wanted.version - 1]
-        numbers, were = dict(wanted.state_partitions), dict(before.state_partitions)
+        numbers, were, had = dict(wanted.state_partitions), dict(before.state_partitions), before.as_dict()
         if (wanted.reason or "").startswith(versions.REASON):
             # Another version of the job takes the state as it is. That is nobody's wish, and nothing to go back to.
             were = numbers
@@ -110,8 +110,11 @@ class Deadlines:
         changed = [
             vertex
             for vertex, bounds in wanted
-            if before[vertex] != bounds or were.get(vertex) != numbers.get(vertex)
+            if vertex in had and (before[vertex] != bounds or were.get(vertex) != numbers.get(vertex))
         ]
+        for vertex, _ in wanted:
+            if vertex not in had:
+                ledger.last.pop(vertex, None)
         if comes_back:
             self._came_back(job_id, ledger, wanted, changed)
         on_timeout = ledger.wishes.get(wanted.reason or "")
@@ -173,6 +176,9 @@ class Deadlines:
             if waits.get(vertex) == version:
                 continue
             del ledger.waiting[vertex]
+            if vertex not in state.graph.by_id:
+                # Its query ended long ago.
+                continue
             on_timeout = ledger.on_timeout[version]
             self._oracles.count(f"a wait for {on_timeout} is over")
             what = f"job {job_id[-2:]}: {vertex[-4:]} waits no longer for the deadline of version {version}"

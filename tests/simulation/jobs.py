@@ -7,6 +7,8 @@ from typing import Any
 
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
+from tests.simulation.programs import is_program, program_graph
+from tests.simulation.rules import need_slots
 
 MOST_SLOTS_NEEDED = 3
 """No lower bound is above it, so no batch job needs more slots."""
@@ -96,6 +98,8 @@ def random_graph(
     name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
     if fragile:
         name = f"job-{number}{_FRAGILE}{limit}"
+    if not fragile and is_program(seed, number):
+        return program_graph(name, config, seed, number)
     return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
 
 
@@ -103,7 +107,12 @@ def random_bounds(rng: random.Random, graph: JobGraph) -> tuple[dict[str, tuple[
     """Bounds for every vertex by name, and numbers of state partitions for some."""
     wanted: dict[str, tuple[int, int]] = {}
     partitions: dict[str, int] = {}
+    asked = need_slots(graph)
+    leaves_out = len(asked) < len(graph.vertices) and rng.random() < 0.5
     for vertex in graph.vertices:
+        if leaves_out and vertex.id not in asked:
+            # Its query has ended.
+            continue
         lower = rng.choice((1, 1, 1, 2, MOST_SLOTS_NEEDED))
         most = PARTITIONS[-1] if vertex.stateful and rng.random() < 0.5 else 8
         wanted[vertex.name] = (lower, max(lower, rng.randint(1, most)))

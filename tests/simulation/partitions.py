@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
+from tests.simulation.growing import Program
+from tests.simulation.programs import first_started
 from tests.simulation.rules import partitions
 
 if TYPE_CHECKING:
@@ -38,23 +40,34 @@ async def give_partitions(attempt: SimAttempt) -> str | None:
     In some worlds without some queries, or without any: the program starts them late.
     """
     checkpoint = attempt.checkpoint
-    wanted = partitions(parse_document(attempt.spec["graph"]))
+    graph = parse_document(attempt.spec["graph"], stored=True)
+    wanted = partitions(graph)
     for key, number in wanted.items():
         # A query that never ran has as many as it is started with.
         checkpoint.partitions.setdefault(key, number)
     first = list(wanted)[: attempt.world.seed % 2 if attempt.world.seed % 3 == 2 else None]
+    if graph.program is not None:
+        started = [one.key for one in first_started(graph.name, attempt.number, graph.by_id)]
+        first = [key for key in wanted if key in started]
     checkpoint.late = {key: number for key, number in wanted.items() if key not in first}
     return await _give(attempt, {key: wanted[key] for key in first})
 
 
 async def give_late(attempt: SimAttempt) -> str | None:
     """The same of the queries that are started late, some time later."""
-    wanted = attempt.checkpoint.late
+    side = attempt.side
+    late, wanted = attempt.checkpoint.late, attempt.checkpoint.late
+    if isinstance(side, Program):
+        # A program says when, if it starts them at all.
+        wanted = {query.key: late[query.key] for query in side.waiting}
     if not wanted or attempt.world.rng.random() < 0.7:
         return None
-    attempt.checkpoint.late = {}
+    attempt.checkpoint.late = {key: number for key, number in late.items() if key not in wanted}
     attempt.world.oracles.count("late query")
-    return await _give(attempt, wanted)
+    refused = await _give(attempt, wanted)
+    if isinstance(side, Program) and not refused:
+        side.start_waiting(wanted)
+    return refused
 
 
 async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
@@ -117,7 +130,7 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
     truth = oracles.truth(job_id)
     begun, now = truth.repartition, state.repartition
     checkpoint = oracles.world.checkpoints.get(job_id)
-    found = checkpoint.partitions if checkpoint is not None else {}
+    found = known_partitions(checkpoint, state) if checkpoint is not None else {}
     if begun is not None and now is not None:
         same = (begun.before, begun.after) == (now.before, now.after)
         # Of several steps in one commit only the last one is seen: the next attempt may have begun another one.
@@ -134,6 +147,15 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
             f"{begun} of {job_id[-2:]} counts as done; the state has {found}, the job thinks {expected}",
         )
     truth.repartition = now
+
+
+def known_partitions(checkpoint: Checkpoint, state: JobState) -> dict[str, int]:
+    """What there is of the state of each query that the job knows: a program may have started others, or not have
+    started one whose state is to be redistributed."""
+    late = state.repartition.late if state.repartition is not None else ()
+    asked = partitions(state.graph)
+    found = {key: number for key, number in checkpoint.partitions.items() if key in asked and key not in late}
+    return {**{key: asked[key] for key in late if key in asked}, **found}
 
 
 def _with(graph: JobGraph, numbers: dict[str, int]) -> JobGraph:

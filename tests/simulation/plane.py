@@ -17,6 +17,7 @@ from typing import Any
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
 from app.model.environment import Looked, Runtime
 from app.model.ids import derive_id
+from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.effects import Effect
 from app.store.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
@@ -136,6 +137,10 @@ class Incarnation:
     def look(self) -> None:
         """It sees what slots there are."""
         self.plane.take_offer(self.world.offered())
+
+    async def submit(self, graph: JobGraph) -> str:
+        """What is submitted has the files that it lists."""
+        return await self.plane.submit(graph, dict.fromkeys(graph.artifacts, b""))
 
     async def explained(self, job_id: str) -> None:
         """There are words for whatever a job is about."""

@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.simulation import planted_member_bugs
+from tests.simulation import planted_growth_bugs, planted_member_bugs
 from tests.simulation.planted_bugs import PLANTED
+from tests.simulation.programs import grows
 from tests.simulation.scenario import Outcome
 from tests.simulation.seeds import has_members, run_seed
 
@@ -32,9 +33,14 @@ def known() -> dict[str, int]:
 
 def worlds(defect: str) -> list[int]:
     """The seeds among which ``defect`` has to be found."""
-    # Elsewhere what is wrong among several control planes is not to be seen.
+    # Elsewhere what is wrong among several control planes, or with graphs that grow, is not to be seen.
     of_members = defect in planted_member_bugs.PLANTED
-    return [seed for seed in range(SEEDS) if has_members(seed) or not of_members]
+    of_growth = defect in planted_growth_bugs.PLANTED
+    return [
+        seed
+        for seed in range(SEEDS)
+        if (has_members(seed) or not of_members) and (grows(seed) or not of_growth)
+    ]
 
 
 def find(defect: str, seeds: Iterable[int]) -> Outcome | None:

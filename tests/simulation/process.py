@@ -17,6 +17,7 @@ from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outco
 from app.worker.refusals import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
+from tests.simulation.growing import Program, begin_queries
 from tests.simulation.partitions import Checkpoint, give_late, give_partitions
 from tests.simulation.queries import SideQuery, are_known, noted, taken, without_refused
 from tests.simulation.world import Away, World
@@ -170,7 +171,7 @@ class SimAttempt:
         self.sent = asyncio.Event()
         self._new_report = asyncio.Event()
         self.outcome: str | None = None
-        self.side: SideQuery | None = None
+        self.side: SideQuery | Program | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
     def __repr__(self) -> str:
@@ -200,7 +201,7 @@ class SimAttempt:
             return await self._fail(why, outside=True, by_cluster=True)
         if world.chance(world.knobs.start_fails):
             return await self._fail("A query could not be started.")
-        self.running = True
+        self.running, self.side = True, begin_queries(self, self._tasks)
         self.report("running", plan_version=self.plan.plan_version)
         return await (RegionsOf(self).run() if self.spec["graph"]["type"] == "BATCH" else self._run_batches())
 
@@ -226,7 +227,6 @@ class SimAttempt:
     async def _run_batches(self) -> bool:
         world, rng, checkpoint = self.world, self.world.rng, self.checkpoint
         left = rng.randint(3, 60) if self.spec["graph"]["name"].endswith("bounded") else None
-        self.side = SideQuery.begin(self, self._tasks)
         while True:
             if self.fenced:
                 raise Exit(3)

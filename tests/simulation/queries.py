@@ -32,7 +32,7 @@ def side_key(spec: dict[str, Any]) -> str | None:
     """The vertex id of the second sink of an assignment's job, None without one."""
     if not spec.get("local_failover"):
         return None
-    vertices = parse_document(spec["graph"]).vertices
+    vertices = parse_document(spec["graph"], stored=True).vertices
     return next((vertex.id for vertex in vertices if vertex.name == SIDE_SINK), None)
 
 

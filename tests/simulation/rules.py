@@ -159,12 +159,20 @@ def bounds_now(
     return found
 
 
+def need_slots(graph: JobGraph) -> set[str]:
+    """The vertices that do: not those whose queries have all ended, unless nothing else is left."""
+    reads = {vertex.id: [edge.vertex_id for edge in vertex.inputs] for vertex in graph.vertices}
+    at_work = [vertex.id for vertex in graph.vertices if vertex.is_sink and vertex.id not in graph.ended]
+    if not graph.ended or not at_work:
+        return set(reads)
+    return set().union(*(_reached(sink, reads) for sink in at_work))
+
+
 def _groups(graph: JobGraph, bounds: Mapping[str, Bounds]) -> dict[str, tuple[int, int]]:
     """The slots of each slot sharing group: its vertices take turns in them, so the largest bounds count."""
+    counting = [vertex for vertex in graph.vertices if vertex.id in need_slots(graph)]
     names = dict.fromkeys(vertex.slot_sharing_group for vertex in graph.vertices)
-    members = {
-        name: [bounds[one.id] for one in graph.vertices if one.slot_sharing_group == name] for name in names
-    }
+    members = {name: [bounds[one.id] for one in counting if one.slot_sharing_group == name] for name in names}
     return {
         name: (max(one.lower for one in own), max(one.upper for one in own)) for name, own in members.items()
     }

@@ -237,7 +237,7 @@ class Scenario:
         wishes = Wishes(self._seed, number, graph)
         while True:
             try:
-                submit = world.oracles.told.heard(graph.name, lambda plane: plane.plane.submit(graph, {}))
+                submit = world.oracles.told.heard(graph.name, lambda plane: plane.submit(graph))
                 job_id = await world.network.call("submit", submit)
                 break
             except (Away, ControlPlaneError):
@@ -284,8 +284,9 @@ class Scenario:
 
     async def _put(self, job_id: str, graph: JobGraph, wishes: Wishes) -> None:
         world, rng = self._world, self._world.rng
-        wanted, partitions = random_bounds(rng, graph)
         known = world.oracles.truth(job_id).state
+        graph = known.graph if known is not None else graph
+        wanted, partitions = random_bounds(rng, graph)
         if_match = known.requirements.version if known is not None and rng.random() < 0.3 else None
         key = None
         if rng.random() < 0.4:

@@ -8,12 +8,14 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import structlog
 
 from tests.simulation.database import database
 from tests.simulation.members import MembersScenario
 from tests.simulation.plane import hook_effects
+from tests.simulation.programs import ENDED_KEPT, grows
 from tests.simulation.scenario import Outcome, Scenario
 from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
 
@@ -24,6 +26,13 @@ _WITH_MEMBERS = 5
 def has_members(seed: int) -> bool:
     """Whether several control planes share the jobs in the world of ``seed``."""
     return seed % 8 == _WITH_MEMBERS
+
+
+def few_are_kept(seed: int) -> contextlib.AbstractContextManager[object]:
+    """Of queries that have ended fewer are kept where there are any, so that some are forgotten."""
+    if not grows(seed):
+        return contextlib.nullcontext()
+    return mock.patch("app.scheduler.adaptive.growth.ENDED_KEPT", ENDED_KEPT)
 
 
 def run_seed(seed: int, *, tracing: bool = False) -> Outcome:
@@ -37,7 +46,7 @@ def run_seed(seed: int, *, tracing: bool = False) -> Outcome:
     loop = kind.loop_type()
     try:
         asyncio.set_event_loop(loop)
-        with warnings.catch_warnings(), kind.around():
+        with warnings.catch_warnings(), kind.around(), few_are_kept(seed):
             warnings.simplefilter("ignore", ResourceWarning)
             return loop.run_until_complete(kind(seed, directory, tracing).run())
     finally:

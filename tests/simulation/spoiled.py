@@ -19,6 +19,8 @@ class SpoiledStarts:
         self._oracles = oracles
         # By job: the attempt that was spoiled, and the slots that have stayed since.
         self._spoiled: dict[str, tuple[int, frozenset[str]]] = {}
+        # By job: what was judged. Bounds may change while an attempt is being started.
+        self._judged: dict[str, tuple[int, frozenset[str]]] = {}
 
     def saved(self, job_id: str, state: JobState) -> None:
         """A state became durable."""
@@ -32,7 +34,10 @@ class SpoiledStarts:
         stayed &= held
         starts = isinstance(phase, CreatingExecutionGraph)
         if attempt and starts and state.attempt > attempt and phase.failure is None:
-            self._judge(job_id, state, phase.plan.slot_ids, stayed)
+            chosen = (state.attempt, frozenset(phase.plan.slot_ids))
+            if self._judged.get(job_id) != chosen:
+                self._judged[job_id] = chosen
+                self._judge(job_id, state, phase.plan.slot_ids, stayed)
         if starts and not phase.plan.slot_ids <= held:
             self._oracles.count("spoiled start")
             attempt = state.attempt

@@ -19,6 +19,7 @@ DECISIONS = ("app.scheduler", "app.model")
 NO_DECISIONS = {
     "app.model.graphdoc.parse_document",
     "app.model.ids.derive_id",
+    "app.model.ids.vertex_id",
     "app.model.protocol.outcome_document",
 }
 """Documents are read and written with them, and ids are made."""

@@ -49,3 +49,9 @@ class JobTruth:
     no_changes: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
     """The highest count of decisions not to act, by reason, version of the requirements, first instant and version of
     the scaling policy."""
+
+    def is_as_asked(self, wanted: Requirements, bounds: dict[str, Bounds], *, changed: bool = True) -> bool:
+        """Whether ``wanted`` has ``bounds``, and what they leave out as it was: vertices of a program's queries that do
+        not run."""
+        before = self.stored[wanted.version - 1].as_dict() if changed else wanted.as_dict()
+        return wanted.as_dict() == {**before, **bounds}

@@ -38,11 +38,13 @@ class Replacements:
         """A request for another version."""
         self._made += 1
         name = f"{_BAD if self._rng.random() < 0.3 else 'good'}{self._made}.txt"
-        graph = dataclasses.replace(self._graph, artifacts=(name,))
+        files = {**dict.fromkeys(self._graph.artifacts, b""), name: b"version"}
+        graph = dataclasses.replace(self._graph, artifacts=tuple(files))
 
         async def replace(plane: Incarnation) -> None:
-            files = {name: b"version"}
-            planned = await plane.plane.replacing.planned(job_id, graph, files)
+            planned = graph
+            if graph.program is None:  # otherwise a driver would plan it
+                planned = await plane.plane.replacing.planned(job_id, graph, files)
             number = await plane.plane.replacing.replace(job_id, planned, files, requested_by="ann")
             plane.world.tell(f"version {number} of {job_id[-2:]} is {name}")
             plane.world.oracles.count("version")

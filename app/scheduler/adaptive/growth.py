@@ -98,11 +98,13 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
 
 
 def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism) -> None:
-    """Each plan that is in force, on its way, or to be gone back to has the vertices of ``graph``."""
+    """Each plan that is in force, on its way, or to be gone back to has the vertices of ``graph``, within its slots."""
     state = draft.state
 
     def carried(parallelism: Parallelism) -> Parallelism:
-        known = dict((*new, *parallelism))
+        # As the driver does: at no more than the largest number.
+        most = max(count for _, count in parallelism)
+        known = {vertex: min(count, most) for vertex, count in new} | dict(parallelism)
         return tuple((vertex.id, known[vertex.id]) for vertex in graph.vertices)
 
     def plan_of(plan: Plan | None) -> Plan | None:
@@ -121,9 +123,12 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism) -> None:
     watch, taken = state.watch, state.taken_back
     if watch is not None:
         watch = evolve(watch, good=carried(watch.good), tried=carried(watch.tried))
+        # All that it had changed may be gone.
+        watch = None if watch.good == watch.tried else watch
     if taken is not None:
         # What was taken back limits only the vertices that it names.
         taken = evolve(taken, good=_within(taken.good, graph), tried=_within(taken.tried, graph))
+        taken = None if taken.good == taken.tried else taken
     former = (evolve(one, former=_within(one.former, graph)) for one in state.pending)
     draft.set(
         plan=plan_of(state.plan),

@@ -14,6 +14,7 @@ from app.scheduler.adaptive.state import Failure, Phase
 from app.scheduler.adaptive.trial import (
     collapse,
     coming_plan,
+    completed,
     counted,
     is_excused,
     is_over,
@@ -190,10 +191,13 @@ def lift(draft: Draft) -> None:
         return
     watch: Watch | None = None
     last = state.last_plan
-    on_the_way = state.plan is None or state.plan.parallelism == taken.tried
-    if on_the_way and not state.unproven and last is not None and last.parallelism != taken.good:
+    now = None if state.plan is None else state.plan.parallelism
+    on_the_way = now is None or now == completed(taken.tried, now)
+    if on_the_way and not state.unproven and last is not None:
+        good = completed(taken.good, last.parallelism)
         until_ms = draft.now_ms + state.options.rollback_watch_ms
-        watch = Watch(taken.good, last.parallelism, taken.record, taken.cause, draft.now_ms, until_ms)
+        if last.parallelism != good:
+            watch = Watch(good, last.parallelism, taken.record, taken.cause, draft.now_ms, until_ms)
     draft.set(taken_back=None, watch=watch)
 
 

@@ -165,9 +165,15 @@ def record_of(state: JobState) -> tuple[int, TriggerCause]:
 
 
 def slots_for(state: JobState, parallelism: Parallelism) -> int:
-    """The slots that ``parallelism`` takes."""
+    """The slots that ``parallelism`` takes; vertices that have come since take none."""
     counts = dict(parallelism)
-    return sum(max(counts[vertex] for vertex in members) for _, members in state.graph.groups)
+    return sum(max(counts.get(vertex, 1) for vertex in members) for _, members in state.graph.groups)
+
+
+def completed(parallelism: Parallelism, whole: Parallelism) -> Parallelism:
+    """``parallelism``, and for vertices that have come since what ``whole`` says."""
+    known = dict(parallelism)
+    return tuple((vertex, known.get(vertex, count)) for vertex, count in whole)
 
 
 # ---- throughput

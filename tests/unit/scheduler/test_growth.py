@@ -20,6 +20,7 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
 )
 from app.scheduler.adaptive.growth import ENDED_KEPT, absent
+from app.scheduler.adaptive.state import Rescaling
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import COOLDOWN, MAX_DELAY, STABILIZATION, Job, slots, vertex
 
@@ -190,3 +191,35 @@ def test_what_a_driver_says_of_parallelism_is_kept_within_what_is_possible(paral
     job = running(held=2)
     start(job, 2, parallelism=parallelism)
     assert all(1 <= count <= 2 for count in job.parallelism)
+
+
+def test_a_query_that_comes_has_no_more_tasks_than_each_of_the_plans_has_room_for() -> None:
+    job = running(held=2, upper=4)
+    job.do(SlotsChanged(slots(4)))
+    assert job.kind == "Rescaling"
+    start(job, 2, parallelism=4)
+    assert job.parallelism == [2, 2, 2, 2]
+    assert isinstance(job.state.phase, Rescaling)
+    assert [count for _, count in job.state.phase.target.parallelism] == [4, 4, 4, 4]
+
+
+def test_what_was_taken_back_limits_no_query_that_comes_and_is_lifted_as_ever() -> None:
+    job = running(upper=2).put(1, 4).hold(4)
+    job.do(AttemptFailed(job.state.attempt, "Too many connections.", stopped=True)).starts().commit()
+    assert job.parallelism == [2, 2]
+    start(job, 2, parallelism=2).hold(4).applied()
+    assert job.parallelism == [2, 2, 4, 4]
+    assert job.state.taken_back is not None and len(job.state.taken_back.good) == 2
+    job.hold(1).applied().hold(4).applied()
+    assert job.parallelism == [2, 2, 4, 4] and job.state.taken_back is not None
+    job.graph = job.state.graph
+    job.put(1, 3).applied()
+    assert job.parallelism == [3, 3, 3, 3] and job.state.taken_back is None
+
+
+def test_a_query_that_has_ended_is_no_reason_for_more_slots_nor_a_standstill() -> None:
+    job = running(held=2, upper=2)
+    start(job, 2, parallelism=2, upper=4)
+    end(job, 2)
+    job.commit()
+    assert job.parallelism == [2, 2, 2, 2] and job.kind == "Executing"
