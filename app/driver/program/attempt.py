@@ -225,6 +225,12 @@ class ProgramAttempt(InMainThread, Attempt):
         if not self._told_running:
             self._told_running = True
             self._report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
+            self._report_applied()
+
+    def _report_applied(self) -> None:
+        # Before that nobody listens, and it is said only once.
+        if self._told_running:
+            super()._report_applied()
 
     def _watch(self) -> None:
         """A program may wait in ways that cannot be observed: for a lock, a signal, or asleep before its next look."""
@@ -278,7 +284,7 @@ class ProgramAttempt(InMainThread, Attempt):
         # A query without data checks no ownership: the owner check ends the process if the job has another owner.
         self._may_commit()
         ending = super()._look_at_ended()
-        if self._told_running and not self._queries:
+        if not self._queries:
             # Whatever the program starts next runs at the plan of now.
             self._report_applied()
         return ending

@@ -305,3 +305,34 @@ def test_a_plan_is_in_force_while_no_query_runs(rig: Bench) -> None:
     rig.control_plane.order(stop="drain")
     assert the_end(rig, "stopped")["drained"]
     assert driver.exit_status() == 0
+
+
+IDLE = """
+import pathlib, sys, time
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+out = pathlib.Path(sys.argv[1])
+rows = spark.readStream.schema("k long").json(f"{out}-in")
+first = rows.writeStream.queryName("first").format("noop").start()
+while first.lastProgress is None or not first.status["message"].startswith("Waiting for data"):
+    time.sleep(0.1)
+# Time in which it is seen to be idle.
+time.sleep(1.0)
+print("idle", flush=True)
+second = rows.writeStream.queryName("second").format("noop").start()
+spark.streams.awaitAnyTermination()
+"""
+
+
+def test_a_plan_is_said_to_be_in_force_when_the_program_runs_although_its_first_query_was_idle_before(
+    rig: Bench,
+) -> None:
+    folder = rig.directory / "out-in"
+    folder.mkdir()
+    (folder / "1.json").write_text('{"k": 1}\n', encoding="utf-8")
+    rig.start(job(rig, IDLE), **conf())
+    wait_for("a plan in force", lambda: of_type(rig, "plan-applied"))
+    kinds = [each["type"] for each in rig.control_plane.reports]
+    assert kinds.index("running") < kinds.index("plan-applied")
+    assert len(of_type(rig, "query-started")) == 2
