@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from app.model.environment import SERVERS, Runtime
 from app.model.graphdoc import (
@@ -195,14 +195,13 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
         return graph
     partitions = _partitions_of_queries(found)
     errors = Errors()
-    document = to_document(graph)
-    vertices: Any = document["vertices"]
+    vertices: list[dict[str, object]] = []
     declared = {bounds.vertex: bounds for bounds in graph.bounds}
-    for vertex in new:
+    for vertex in found:
         number = partitions.get(vertex.name)
         bounds = _possible(declared.get(vertex.name), number if vertex.stateful else None)
         vertices.append(_vertex(errors, vertex, bounds, number, DEFAULT_STATE_PARTITIONS))
-    parsed = parse_document(document, stored=True)
+    parsed = parse_document({**to_document(graph), "vertices": vertices}, stored=True)
     # What a document does not have of the vertices before stays.
     added = tuple(vertex for vertex in parsed.vertices if vertex.name not in graph.by_name)
     return replace(graph, vertices=(*graph.vertices, *added))

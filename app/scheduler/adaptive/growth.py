@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from app.model.analysis import queries
+from app.model.graphdoc import MAX_VERTICES
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan
@@ -33,7 +34,7 @@ from app.scheduler.adaptive.trial import coming_plan
 T = TypeVar("T")
 
 ENDED_KEPT: Final = 50
-"""Of queries that have ended the vertices of so many stay in the graph, the last ones."""
+"""Of queries that have ended, or are absent, the vertices of so many stay in the graph, the last ones."""
 
 
 def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
@@ -55,11 +56,8 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
 
 
 def absent(state: JobState) -> frozenset[str]:
-    """The vertices of queries that the program had once and has not started in this attempt, whose others run."""
-    if not state.started:
-        return frozenset()
-    known = {*state.started, *state.graph.ended}
-    return frozenset(_of_queries(state.graph, {q.key for q in queries(state.graph) if q.key not in known}))
+    """The vertices of queries that the program had once and has not started in this attempt, while it has others."""
+    return frozenset(_of_queries(state.graph, _absent_keys(state)))
 
 
 def over(graph: JobGraph) -> frozenset[str]:
@@ -71,7 +69,7 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     state = draft.state
     before = state.graph.by_id
     added = [vertex for vertex in graph.vertices if vertex.id not in before]
-    graph = _without_oldest(graph)
+    graph = _without_oldest(graph, [key for key in _absent_keys(state) if key != event.query])
     given = dict(event.parallelism)
     running = coming_plan(state) or state.plan or state.last_plan
     most = 1 if running is None else running.slot_count
@@ -143,16 +141,25 @@ def _within(pairs: tuple[tuple[str, T], ...], graph: JobGraph) -> tuple[tuple[st
     return tuple(pair for pair in pairs if pair[0] in graph.by_id)
 
 
-def _without_oldest(graph: JobGraph) -> JobGraph:
-    """``graph`` without the vertices of queries that ended long ago."""
-    if len(graph.ended) <= ENDED_KEPT:
+def _absent_keys(state: JobState) -> list[str]:
+    known = {*state.started, *state.graph.ended}
+    return [query.key for query in queries(state.graph) if query.key not in known] if state.started else []
+
+
+def _without_oldest(graph: JobGraph, absent: list[str]) -> JobGraph:
+    """``graph`` without queries that ended long ago, and those that are ``absent`` before these: a program may name its
+    queries otherwise in each attempt."""
+    idle = [*absent, *graph.ended]
+    kept = idle[-ENDED_KEPT:]
+    while kept and len(graph.vertices) - len(_of_queries(graph, idle[: -len(kept)])) > MAX_VERTICES:
+        kept = kept[1:]
+    if len(kept) == len(idle):
         return graph
-    gone = set(graph.ended[:-ENDED_KEPT])
-    vertices = _of_queries(graph, gone)
+    gone = _of_queries(graph, idle[: len(idle) - len(kept)])
     return replace(
         graph,
-        vertices=tuple(vertex for vertex in graph.vertices if vertex.id not in vertices),
-        ended=graph.ended[-ENDED_KEPT:],
+        vertices=tuple(vertex for vertex in graph.vertices if vertex.id not in gone),
+        ended=tuple(key for key in graph.ended if key in kept),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
-from app.model.graphdoc_fields import GraphErrors
+from app.model.graphdoc import MAX_VERTICES, GraphErrors
 from app.model.graphdoc_program import grown
 from app.model.jobgraph import JobGraph
 from app.model.ownsettings import FIRST_EXECUTOR_S
@@ -21,7 +21,7 @@ from app.model.protocol import Report
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.secret_texts import secrets_of, without_secrets
 from app.model.status import AttemptEnding
-from app.scheduler.adaptive import events
+from app.scheduler.adaptive import events, growth
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.store.writes import Attempt
@@ -145,6 +145,8 @@ def query_started(state: JobState, report: Report, attempt: int) -> events.Event
         return None
     try:
         graph = grown(state.graph, report.planned)
+        if len(graph.by_id.keys() - growth.over(state.graph) - growth.absent(state)) > MAX_VERTICES:
+            raise GraphErrors([f"the queries that run have more than {MAX_VERTICES} vertices."])
     except GraphErrors as error:
         told = f"The driver told of a query that cannot be part of the job: {' '.join(error.errors)}"
         return events.AttemptFailed(attempt, told, stopped=False, recoverable=False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.model import ids
+from app.model.graphdoc import MAX_VERTICES
 from app.model.jobgraph import JobGraph, JobType
 from app.model.plan import Rung
 from app.model.rescale import TriggerCause
@@ -24,7 +25,13 @@ from app.scheduler.adaptive.state import Rescaling
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import COOLDOWN, MAX_DELAY, STABILIZATION, Job, slots, vertex
 
-AT_ONCE = {COOLDOWN: "0 s", STABILIZATION: "0 s", MAX_DELAY: "0 s"}
+AT_ONCE = {
+    COOLDOWN: "0 s",
+    STABILIZATION: "0 s",
+    MAX_DELAY: "0 s",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": 1000,
+}
 
 
 def key(number: int) -> str:
@@ -41,7 +48,8 @@ def graph_of(*numbers: int, upper: int = 4) -> JobGraph:
 
 
 def running(held: int = 2, upper: int = 2) -> Job:
-    return Job(graph_of(1), upper=upper, options=AT_ONCE).run(held=held).commit()
+    job = Job(graph_of(1), upper=upper, options=AT_ONCE).run(held=held)
+    return job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, ())).commit()
 
 
 def start(job: Job, number: int, parallelism: int = 2, *, upper: int = 4) -> Job:
@@ -167,6 +175,30 @@ def test_a_query_that_does_not_come_again_in_the_next_attempt_is_absent_and_fail
     assert absent(job.state) == {one.id for one in graph_of(2).vertices}
     told = " ".join(explain(job.state, job.now_ms)[0])
     assert "Queries that the program has not started in this attempt: sink-2." in told
+
+
+def test_a_program_that_names_its_queries_otherwise_in_each_attempt_does_not_grow_for_ever() -> None:
+    job = running()
+    for number in range(2, ENDED_KEPT + 10):
+        job.do(AttemptFailed(job.state.attempt, "It broke.", stopped=True, outside=True)).wait(5_000)
+        assert job.kind == "CreatingExecutionGraph"
+        start(job, number)
+        job.do(AttemptRunning(job.state.attempt)).commit()
+    graph = job.state.graph
+    assert len(graph.vertices) == 2 * (ENDED_KEPT + 1)
+    assert key(ENDED_KEPT + 9) in graph.by_id and key(1) not in graph.by_id
+
+
+def test_ended_queries_of_many_vertices_make_room_for_those_that_run() -> None:
+    job = running()
+    for number in range(2, 6):
+        inputs = [vertex(f"in-{number}-{each}") for each in range(60)]
+        sink = vertex(f"sink-{number}", [one.name for one in inputs])
+        graph = replace(job.state.graph, vertices=(*job.state.graph.vertices, *inputs, sink))
+        job.do(QueryStarted(job.state.attempt, sink.id, graph, ()))
+        end(job, number)
+    assert len(job.state.graph.vertices) <= MAX_VERTICES
+    assert key(1) in job.state.graph.by_id and key(5) in job.state.graph.by_id
 
 
 def test_a_query_that_comes_before_the_attempt_runs_is_part_of_its_plan() -> None:
