@@ -60,6 +60,11 @@ def absent(state: JobState) -> frozenset[str]:
     return frozenset(_of_queries(state.graph, _absent_keys(state)))
 
 
+def idle_keys(state: JobState) -> set[str]:
+    """The queries that have ended or are absent."""
+    return {*state.graph.ended, *_absent_keys(state)}
+
+
 def over(graph: JobGraph) -> frozenset[str]:
     """The vertices of queries that have ended."""
     return frozenset(_of_queries(graph, graph.ended)) if graph.ended else frozenset()

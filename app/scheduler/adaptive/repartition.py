@@ -30,7 +30,7 @@ from app.model.state_partitions import (
     partitions_of_queries,
     with_partitions,
 )
-from app.scheduler.adaptive import slot_declaration, timeline
+from app.scheduler.adaptive import growth, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
@@ -99,13 +99,25 @@ def found_late(draft: Draft, event: StateRepartitioned) -> None:
     so from now on.
     """
     if not found(draft, event.partitions):
-        plan, phase = draft.state.plan, draft.state.phase
-        assert plan is not None
-        lowered = _lowered(draft.state.graph, plan)
-        draft.set(plan=lowered, last_plan=lowered)
-        if isinstance(phase, Rescaling):
-            draft.set_phase(target=_lowered(draft.state.graph, phase.target))
+        _lower_plans(draft)
     slot_declaration.declare(draft)
+
+
+def is_left_to_idle(state: JobState) -> bool:
+    """Whether only queries that do not run have not been redistributed yet."""
+    begun = state.repartition
+    return begun is not None and bool(begun.late) and set(begun.late) <= growth.idle_keys(state)
+
+
+def pass_over_idle(draft: Draft) -> None:
+    """What is left to queries that do not run holds up nothing else: their state has the partitions that it had."""
+    state = draft.state
+    begun = state.repartition
+    if begun is None or not is_left_to_idle(state):
+        return
+    _adopt(draft, with_partitions(state.graph, _open(state, begun)))
+    draft.set(repartition=None)
+    _lower_plans(draft)
 
 
 def give_up(draft: Draft, error: str) -> None:
@@ -176,6 +188,15 @@ def _open(state: JobState, begun: Repartition) -> Numbers:
         vertex.id for query in queries(state.graph) if query.key in begun.late for vertex in query.stateful
     }
     return tuple(one for one in begun.before if one[0] in late)
+
+
+def _lower_plans(draft: Draft) -> None:
+    graph, plan, phase = draft.state.graph, draft.state.plan, draft.state.phase
+    if plan is not None:
+        lowered = _lowered(graph, plan)
+        draft.set(plan=lowered, last_plan=lowered)
+    if isinstance(phase, Rescaling):
+        draft.set_phase(target=_lowered(graph, phase.target))
 
 
 def _lowered(graph: JobGraph, plan: Plan) -> Plan:

@@ -14,7 +14,7 @@ from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive import hold, pending, timeline
+from app.scheduler.adaptive import hold, pending, repartition, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
@@ -37,6 +37,7 @@ MOST_NOTES: Final = 50
 
 def note_requested(draft: Draft, event: VersionRequested) -> None:
     """A new version waits until nothing of an attempt is alive. The record of the change is opened."""
+    repartition.pass_over_idle(draft)
     state = draft.state
     before, number = state.versions, event.version.number
     if state.repartition is not None:

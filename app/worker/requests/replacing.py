@@ -18,6 +18,7 @@ from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph, JobType, NamedBounds
 from app.scheduler.adaptive.events import VersionRequested
+from app.scheduler.adaptive.repartition import is_left_to_idle
 from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, StopWithSavepoint
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.step import status_of
@@ -155,7 +156,7 @@ def refuse(state: JobState) -> None:
         raise StateConflict(
             f"Job {state.job_id} is being replaced already. {how}. Replace the job when that is over."
         )
-    if state.repartition is not None:
+    if state.repartition is not None and not is_left_to_idle(state):
         raise StateConflict(
             f"The state of job {state.job_id} is being redistributed: replace the job when that is done."
         )

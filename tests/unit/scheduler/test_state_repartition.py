@@ -18,12 +18,15 @@ from app.scheduler.adaptive.events import (
     AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
+    QueryStarted,
     RequirementsUpdated,
     SlotsChanged,
     StartScheduling,
     StateRepartitioned,
+    VersionRequested,
 )
-from app.scheduler.adaptive.repartition import MAX_TRIES
+from app.scheduler.adaptive.repartition import MAX_TRIES, is_left_to_idle
+from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from app.scheduler.step import step
 from tests.unit.scheduler.driving import COOLDOWN, MAX_DELAY, STABILIZATION, Job, slots, vertex
@@ -337,6 +340,17 @@ def test_an_attempt_that_ends_before_a_late_query_has_it_is_followed_by_one_that
     assert job.kind == "Executing"
     job.do(StateRepartitioned(job.state.attempt, ((LATE, 12),)))
     assert job.state.repartition is None and numbers(job) == [12, 12]
+
+
+def test_what_is_left_to_a_query_that_does_not_run_holds_up_no_new_version() -> None:
+    job = late()
+    version = VersionRequested(JobVersion(2, job.state.graph, job.state.options))
+    with pytest.raises(InvalidTransition, match="being redistributed"):
+        job.do(version)
+    job.do(QueryStarted(job.state.attempt, SINK, job.state.graph, ()))
+    assert is_left_to_idle(job.state), "the other one is absent"
+    job.do(version)
+    assert (job.kind, job.state.repartition, numbers(job)) == ("Restarting", None, [12, 8])
 
 
 @pytest.mark.parametrize("stopped", [True, False])
