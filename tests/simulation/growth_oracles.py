@@ -77,6 +77,7 @@ class Growth:
         self._graphs: dict[str, Graph] = {}
         self._open: dict[str, list[Told]] = {}
         self._documents: dict[str, dict[int, Graph]] = {}
+        self._forgotten: dict[str, frozenset[str]] = {}
 
     def committed(self, unit: UnitOfWork, state: JobState | None) -> None:
         """``unit`` became durable, and so did ``state``: whoever takes the job up has the graph that it is of."""
@@ -122,7 +123,7 @@ class Growth:
             return
         if attempt.plan.plan_version == state.plan.version and not attempt.stop:
             planned = dict(state.plan.parallelism)
-            runs = in_force(attempt, planned)
+            runs = self.in_force(attempt, planned)
             # Vertices with state have no more tasks than partitions, whatever the plan says.
             runs = {one: min(count, state.graph.by_id[one].max_parallelism) for one, count in runs.items()}
             self._oracles.count("compared with its plan")
@@ -138,10 +139,12 @@ class Growth:
             self._graphs[job_id] = now
         elif now != known:
             self._graphs[job_id] = now
+            gone = known.vertices - now.vertices
+            self._forgotten[job_id] = self._forgotten.get(job_id, frozenset()) | gone
             if len(now.vertices) > len(known.vertices):
                 trial = "with a trial" if state.watch or state.taken_back else state.phase.kind
                 self._oracles.count(f"grown, {trial}")
-            if known.vertices - now.vertices:
+            if gone:
                 self._oracles.count("grown, forgotten")
             self._follows(job_id, known, now, (before.attempt, state.attempt))
         named = {vertex for vertex, _ in state.requirements}
@@ -200,6 +203,18 @@ class Growth:
             got = {vertex: rows.get(vertex) for vertex in expected}
             self._check(got == expected, f"{what} has {got} for a query that came, not {expected}")
 
+    def in_force(self, driver: SimAttempt, wanted: dict[str, int]) -> dict[str, int]:
+        """The parallelism of the vertices of a job in its driver. Those of queries that do not run are as ``wanted``.
+
+        So are those that were forgotten once. If they come again in a report that was sent before the plan of now, the
+        driver goes by that plan, which had them, and the control plane by the report.
+        """
+        if not isinstance(driver.side, Program):
+            return driver.plan.parallelism
+        forgotten = self._forgotten.get(driver.job_id, frozenset())
+        numbers = driver.side.numbers()
+        return {**wanted, **{one: count for one, count in numbers.items() if one not in forgotten}}
+
     def complaint(self, job_id: str, state: JobState, driver: SimAttempt) -> str | None:
         """Of a job at rest."""
         program = driver.side
@@ -215,10 +230,3 @@ class Growth:
 
     def _check(self, condition: bool, detail: str) -> None:
         self._oracles.check(condition, "growth", detail)
-
-
-def in_force(driver: SimAttempt, wanted: dict[str, int]) -> dict[str, int]:
-    """At what parallelism a driver runs the vertices of its job; those of queries that do not run are as ``wanted``."""
-    return (
-        {**wanted, **driver.side.numbers()} if isinstance(driver.side, Program) else driver.plan.parallelism
-    )

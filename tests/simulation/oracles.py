@@ -20,7 +20,7 @@ from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.deadlines import ROLLED_BACK, Deadlines, goal_of
 from tests.simulation.fragile import Trials
 from tests.simulation.growth_oracles import REASON as CAME
-from tests.simulation.growth_oracles import Growth, in_force
+from tests.simulation.growth_oracles import Growth
 from tests.simulation.partitions import check_redistribution, known_partitions
 from tests.simulation.policies import PolicyOracles
 from tests.simulation.queries import LocalFailovers
@@ -382,7 +382,7 @@ class Oracles:
         driver = self._driver_of(job_id)
         if driver is None:
             return f"job {job_id[-2:]} has no driver that runs"
-        if in_force(driver, wanted) != wanted:
+        if self.growth.in_force(driver, wanted) != wanted:
             return f"the driver of job {job_id[-2:]} runs at another plan than is in force"
         if (complaint := versions.complaint(job_id, state, driver)) is not None:
             return complaint

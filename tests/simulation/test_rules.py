@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,6 +113,28 @@ def test_what_is_back_in_force_is_the_most_and_may_be_below_the_lower_bound() ->
     found = rules.bounds_now(graph, requirements, back)
     assert found[stateful.id].upper == stateful.max_parallelism == 8
     assert found[graph.by_name["events"].id].upper == 9
+
+
+@pytest.mark.parametrize(
+    ("ended", "needed"), [((), (1, 6)), ((0,), (1, 3)), ((1,), (1, 6)), ((1, 2), (1, 6)), ((0, 1, 2), (1, 6))]
+)
+def test_queries_that_have_ended_need_no_slots_unless_all_have(
+    ended: tuple[int, ...], needed: tuple[int, int]
+) -> None:
+    vertices = []
+    for number, upper in enumerate((6, 3, 2)):
+        source = {"name": f"in{number}", "planned": {"role": "SOURCE", "operator": "rate"}}
+        sink = {"name": f"out{number}", "planned": {"role": "SINK", "operator": "noop"}}
+        vertices += [
+            {**source, "parallelism": upper},
+            {**sink, "parallelism": 1, "inputs": [f"in{number}"]},
+        ]
+    program = {"name": "job", "type": "STREAMING", "script": "a.py", "artifacts": ["a.py"]}
+    graph = parse_document({**program, "vertices": vertices}, stored=True)
+    graph = replace(graph, ended=tuple(graph.by_name[f"out{number}"].id for number in ended))
+    bounds = rules.bounds_now(graph, initial_requirements("job", graph, None))
+    assert (rules.least_slots(graph, bounds), rules.most_slots(graph, bounds)) == needed
+    assert (rules.parallelism(graph, bounds, 2) or {})[graph.by_name["in0"].id] == 2
 
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
