@@ -55,3 +55,10 @@ def test_a_plan_without_vertices_that_came_meanwhile_leaves_them_as_they_are() -
     assert plans.current.parallelism == {"source": 4, "late": 2}
     assert plans.change(3, {"source": 4, "late": 1})
     assert plans.current.parallelism == {"source": 4, "late": 1}
+
+
+def test_a_plan_of_fewer_slots_without_vertices_that_came_meanwhile_keeps_them_within_these() -> None:
+    plans = Plans(1, {"source": 4, "busy": 2})
+    plans.grow({"late": 12})
+    assert plans.change(2, {"source": 1, "busy": 2})
+    assert plans.current.parallelism == {"source": 1, "busy": 2, "late": 2}
