@@ -48,7 +48,9 @@ class Plans:
                 return False
             # Whoever made the plan may not have heard of vertices that were added meanwhile: these stay within its slots.
             most = max(parallelism.values(), default=1)
-            merged = {vertex: min(own, most) for vertex, own in current.parallelism.items()} | dict(parallelism)
+            merged = {vertex: min(own, most) for vertex, own in current.parallelism.items()} | dict(
+                parallelism
+            )
             self._current = DriverPlan(current.number + 1, version, merged, whole)
             self._plans[self._current.number] = self._current
             for old in sorted(self._plans)[:-_PLANS_KEPT]:
