@@ -46,7 +46,7 @@ class Plans:
             current = self._current
             if version < current.version or (version == current.version and current.whole):
                 return False
-            # Whoever made the plan may not have heard of vertices that were added meanwhile: these stay within its slots.
+            # Its author may not have heard of vertices that were added meanwhile: they stay within its slots.
             most = max(parallelism.values(), default=1)
             merged = {vertex: min(own, most) for vertex, own in current.parallelism.items()} | dict(
                 parallelism

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from app.scheduler.adaptive.events import (
     AttemptFinished,
     AttemptStartFailed,
     QueryFailed,
+    QueryStarted,
     ScalingPolicyUpdated,
     SlotShareUpdated,
     StopRequested,
 )
 from app.scheduler.public_events import ERROR_MAX_CHARS, submission_events
-from tests.unit.scheduler.driving import Job, restarting_job, two_sinks
+from tests.unit.scheduler.driving import Job, restarting_job, two_sinks, vertex
 from tests.unit.scheduler.test_rollback import tried_4
 
 PAGE = Path(__file__).parents[3] / "docs" / "events.md"
@@ -222,7 +224,11 @@ def test_the_page_has_every_type_with_its_fields() -> None:
     ending.do(AttemptFailed(1, "boom", stopped=True))
     stepping = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").put(1, 8).hold(4).wait(1)
     assert PublicEventType.NO_CHANGE in {one.type for one in stepping.told}
-    told = [*failing.told, *sharing.told, *ending.told, *stepping.told]
+    growing = Job().run()
+    graph = growing.state.graph
+    other = replace(graph, vertices=(*graph.vertices, vertex("other"), vertex("sink-other", ["other"])))
+    growing.do(QueryStarted(1, other.vertices[-1].id, other, ()))
+    told = [*failing.told, *sharing.told, *ending.told, *stepping.told, *growing.told]
     seen = {one.type.value for one in told}
     # Nothing of these is decided by the core.
     assert seen == set(page) - {"job-forgotten", "member-joined", "member-left", "batches"}
