@@ -234,7 +234,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         sinks = [each.name for each in state.graph.vertices if each.is_sink and each.id in vertices]
         if sinks:
             sentences.append(f"Queries {how}: {', '.join(sinks[:10])}{' ...' * (len(sinks) > 10)}.")
-    for bounds in state.graph.bounds:
+    for bounds in state.graph.bounds[:20]:
         if bounds.vertex not in state.graph.by_name:
             near = hint(bounds.vertex, state.graph.by_name)
             sentences.append(f"The bounds of {shown(bounds.vertex)} wait for a vertex of this name.{near}")

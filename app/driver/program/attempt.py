@@ -42,6 +42,8 @@ from app.model.protocol import Orders
 from app.model.state_partitions import partitions_of_queries
 
 _TOLD_WITHIN_S = 2.0
+# After that a program that commits batches runs, whatever else it had before.
+_EXPECTED_WITHIN_S = 15.0
 _POLL_S = 0.1
 _NEVER_STARTED = Failure.final("The program ended without having started a streaming query.")
 
@@ -72,6 +74,7 @@ class ProgramAttempt(InMainThread, Attempt):
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
         self._told_running = False
+        self._began_at = time.monotonic()
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
         # Of an end of a query the program hears nothing.
@@ -153,6 +156,9 @@ class ProgramAttempt(InMainThread, Attempt):
     def _on_committed(self, happening: Committed) -> None:
         if happening.run_id in self._by_run:
             super()._on_committed(happening)
+            if not self._told_running and time.monotonic() - self._began_at >= _EXPECTED_WITHIN_S:
+                # Some that it had before do not come, and it never waits for long.
+                self._note_running()
         else:
             self._early.append(happening)
 
@@ -185,6 +191,8 @@ class ProgramAttempt(InMainThread, Attempt):
 
     def _on_start_of_program(self, running: ProgramQuery) -> None:
         self._noted += 1
+        if self._noted == 1:
+            self._began_at = time.monotonic()
         if self._stop is not None:
             # It is not among those that ran, and the program takes it for one that runs.
             self._ran = set()

@@ -7,14 +7,15 @@ then a rescale like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from app.model.analysis import queries
 from app.model.graphdoc import MAX_VERTICES
+from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, NamedBounds
 from app.model.plan import Plan
 from app.model.requirements import Bounds
 from app.scheduler.adaptive import slot_declaration, timeline
@@ -74,7 +75,9 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     state = draft.state
     before = state.graph.by_id
     added = [vertex for vertex in graph.vertices if vertex.id not in before]
-    graph = _without_oldest(graph, [key for key in _absent_keys(state) if key != event.query])
+    graph = _without_oldest(
+        graph, [key for key in _absent_keys(state) if key != event.query], state.requirements.as_dict()
+    )
     given = dict(event.parallelism)
     running = coming_plan(state) or state.plan or state.last_plan
     most = 1 if running is None else running.slot_count
@@ -151,9 +154,9 @@ def _absent_keys(state: JobState) -> list[str]:
     return [query.key for query in queries(state.graph) if query.key not in known] if state.started else []
 
 
-def _without_oldest(graph: JobGraph, absent: list[str]) -> JobGraph:
+def _without_oldest(graph: JobGraph, absent: list[str], declared: Mapping[str, Bounds]) -> JobGraph:
     """``graph`` without queries that ended long ago, and those that are ``absent`` before these: a program may name its
-    queries otherwise in each attempt."""
+    queries otherwise in each attempt. Bounds that were ``declared`` for them wait for their names to come again."""
     idle = [*absent, *graph.ended]
     kept = idle[-ENDED_KEPT:]
     while kept and len(graph.vertices) - len(_of_queries(graph, idle[: -len(kept)])) > MAX_VERTICES:
@@ -165,7 +168,21 @@ def _without_oldest(graph: JobGraph, absent: list[str]) -> JobGraph:
         graph,
         vertices=tuple(vertex for vertex in graph.vertices if vertex.id not in gone),
         ended=tuple(key for key in graph.ended if key in kept),
+        bounds=_with_bounds_of(graph, gone, declared),
     )
+
+
+def _with_bounds_of(
+    graph: JobGraph, gone: set[str], declared: Mapping[str, Bounds]
+) -> tuple[NamedBounds, ...]:
+    """The bounds that wait for vertices, with those of vertices that are ``gone`` and had not the default ones."""
+    waiting = {one.vertex: one for one in graph.bounds}
+    for vertex in graph.vertices:
+        own = declared.get(vertex.id)
+        if vertex.id in gone and own is not None and own != Bounds(vertex.lower_bound, vertex.parallelism):
+            waiting.pop(vertex.name, None)
+            waiting[vertex.name] = NamedBounds(vertex.name, own.lower, own.upper)
+    return tuple(waiting.values())[-MAX_BOUNDS:]
 
 
 def _of_queries(graph: JobGraph, keys: Iterable[str]) -> set[str]:

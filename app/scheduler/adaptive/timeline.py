@@ -106,6 +106,7 @@ def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
         end_ms=draft.now_ms,
         reason=TerminatedReason.SUCCEEDED,
         rung=Rung.IN_PLACE,
+        request_reason=None,
     )
     timeline = draft.state.timeline
     counts = _counted(timeline, TerminatedReason.SUCCEEDED.terminal_state)

@@ -153,3 +153,15 @@ def test_what_is_stored_is_found_in_whatever_order_queries_are_started(
         DriverError, match=r"than when it was planned: counts was there before and is not now"
     ):
         program.start("store", counts=False)
+
+
+def test_threads_may_start_their_queries_in_another_order_than_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    second = (replace(SOURCE, name="lines"), replace(SINK, name=f"{SINK.name} 2", inputs=("lines",)))
+    stored = queries(graph_of(parse_program({"name": "job", "script": "job.py"}), Planned(PLANNED + second)))
+    program = Program(monkeypatch, *stored)
+    assert program.start(SINK.name, source="lines", counts=False).names == ["lines", f"{SINK.name} 2"]
+    with pytest.raises(DriverError, match="another query than when it was planned"):
+        program.start(SINK.name, source="others", counts=False)
+    assert program.start(SINK.name).names == [vertex.name for vertex in PLANNED]

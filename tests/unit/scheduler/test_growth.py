@@ -8,8 +8,9 @@ import pytest
 
 from app.model import ids
 from app.model.graphdoc import MAX_VERTICES
-from app.model.jobgraph import JobGraph, JobType
+from app.model.jobgraph import JobGraph, JobType, NamedBounds
 from app.model.plan import Rung
+from app.model.requirements import Bounds
 from app.model.rescale import TriggerCause
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan
 from app.scheduler.adaptive.events import (
@@ -18,6 +19,7 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     QueryEnded,
     QueryStarted,
+    RequirementsUpdated,
     SlotsChanged,
 )
 from app.scheduler.adaptive.growth import ENDED_KEPT, absent
@@ -96,6 +98,7 @@ def test_its_record_ends_as_it_begins_and_is_of_its_vertices_only() -> None:
         (one.id, None, 2) for one in graph_of(2).vertices
     ]
     assert record.message == "The program has started a query with in-2, sink-2."
+    assert (record.requested_by, record.request_reason) == (None, None)
     assert job.nothing_open
 
 
@@ -175,6 +178,20 @@ def test_a_query_that_does_not_come_again_in_the_next_attempt_is_absent_and_fail
     assert absent(job.state) == {one.id for one in graph_of(2).vertices}
     told = " ".join(explain(job.state, job.now_ms)[0])
     assert "Queries that the program has not started in this attempt: sink-2." in told
+
+
+def test_bounds_of_vertices_that_leave_the_graph_wait_for_them() -> None:
+    job = running(held=4)
+    start(job, 2)
+    before = job.state.requirements
+    wanted = tuple((one, Bounds(1, 3)) for one, _ in before)
+    job.do(RequirementsUpdated(replace(before, uuid="other", version=before.version + 1, bounds=wanted)))
+    end(job, 2)
+    for number in range(3, ENDED_KEPT + 5):
+        start(job, number)
+        end(job, number)
+    assert key(2) not in job.state.graph.by_id
+    assert job.state.graph.bounds == (NamedBounds("in-2", 1, 3), NamedBounds("sink-2", 1, 3))
 
 
 def test_a_program_that_names_its_queries_otherwise_in_each_attempt_does_not_grow_for_ever() -> None:
