@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.model.graphdoc import parse_document
@@ -17,7 +17,7 @@ from app.model.requirements import Bounds, Requirements
 from app.scheduler.adaptive.state import Executing, JobState
 from app.store.writes import AddVersion, CreateJob, SetGraph, UnitOfWork
 from tests.simulation.growing import Program
-from tests.simulation.programs import ENDED_KEPT, ProgramQuery, queries_of
+from tests.simulation.programs import ENDED_KEPT, STATELESS_UPPER, ProgramQuery, queries_of
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
@@ -40,27 +40,38 @@ class Told:
 
 @dataclass(frozen=True)
 class Graph:
-    """``vertices``: ids. ``ended``: keys of queries, in the order in which they have ended."""
+    """``vertices``: ids. ``ended``: keys of queries, in the order in which they have ended. ``order``: all keys.
+    ``started``: those that ``attempt`` has started; the others that have not ended are absent."""
 
     vertices: frozenset[str]
     ended: tuple[str, ...]
+    order: tuple[str, ...] = field(default=(), compare=False)
+    started: tuple[str, ...] = field(default=(), compare=False)
+    attempt: int = field(default=0, compare=False)
 
     @classmethod
-    def of(cls, graph: JobGraph) -> Graph:
-        return cls(frozenset(vertex.id for vertex in graph.vertices), graph.ended)
+    def of(cls, graph: JobGraph, started: tuple[str, ...] = (), attempt: int = 0) -> Graph:
+        order = tuple(vertex.id for vertex in graph.vertices if vertex.is_sink)
+        return cls(frozenset(vertex.id for vertex in graph.vertices), graph.ended, order, started, attempt)
 
     def after(self, told: Told) -> Graph:
         """What it is when that report is taken down."""
         query = told.query
         ended = tuple(key for key in self.ended if key != query.key)
         if not told.started:
-            return Graph(self.vertices, (*ended, query.key) if query.key in self.vertices else ended)
+            ended = (*ended, query.key) if query.key in self.vertices else ended
+            return replace(self, ended=ended)
+        before = self.started if told.attempt == self.attempt else ()
+        started = (*(key for key in before if key != query.key), query.key)
         new = self.vertices | set(query.ids.values())
-        if new == self.vertices or len(ended) <= ENDED_KEPT:
-            return Graph(new, ended)
-        gone = ended[:-ENDED_KEPT]
+        if new == self.vertices:
+            return replace(self, ended=ended, started=started, attempt=told.attempt)
+        absent = tuple(key for key in self.order if key not in started and key not in self.ended)
+        gone = (*absent, *ended)[:-ENDED_KEPT]
         left = {vertex for one in queries_of(query.job) if one.key in gone for vertex in one.ids.values()}
-        return Graph(new - left, ended[-ENDED_KEPT:])
+        order = (*(key for key in self.order if key not in gone), query.key)
+        kept = tuple(key for key in ended if key not in gone)
+        return Graph(new - left, kept, order, started, told.attempt)
 
     def after_all(self, told: Sequence[Told]) -> Graph:
         found = self
@@ -78,6 +89,9 @@ class Growth:
         self._open: dict[str, list[Told]] = {}
         self._documents: dict[str, dict[int, Graph]] = {}
         self._forgotten: dict[str, frozenset[str]] = {}
+        # What was declared for vertices that have left, the last one last.
+        self._left: dict[str, dict[str, list[Bounds]]] = {}
+        self._replaced: set[str] = set()
 
     def committed(self, unit: UnitOfWork, state: JobState | None) -> None:
         """``unit`` became durable, and so did ``state``: whoever takes the job up has the graph that it is of."""
@@ -133,12 +147,15 @@ class Growth:
         """A state became durable."""
         if state.graph.program is None:
             return
-        now, known = Graph.of(state.graph), self._graphs.get(job_id)
+        now = Graph.of(state.graph, state.started, state.attempt)
+        known = self._graphs.get(job_id)
+        self._graphs[job_id] = now
         what = f"job {job_id[-2:]}"
-        if before is None or known is None or before.versions.current != state.versions.current:
-            self._graphs[job_id] = now
+        if before is None or known is None:
+            pass
+        elif before.versions.current != state.versions.current:
+            self._replaced.add(job_id)
         elif now != known:
-            self._graphs[job_id] = now
             gone = known.vertices - now.vertices
             self._forgotten[job_id] = self._forgotten.get(job_id, frozenset()) | gone
             if len(now.vertices) > len(known.vertices):
@@ -146,6 +163,10 @@ class Growth:
                 self._oracles.count(f"grown, {trial}")
             if gone:
                 self._oracles.count("grown, forgotten")
+                declared = before.requirements.as_dict()
+                for vertex in gone & declared.keys():
+                    past = self._left.setdefault(job_id, {}).setdefault(vertex, [])
+                    past.append(declared[vertex])
             self._follows(job_id, known, now, (before.attempt, state.attempt))
         named = {vertex for vertex, _ in state.requirements}
         self._check(named == now.vertices, f"{what} has bounds of {named} and the vertices {now.vertices}")
@@ -199,9 +220,27 @@ class Growth:
         checkpoint = self._oracles.world.checkpoints[state.job_id]
         for query in new:
             uppers = query.uppers(checkpoint.partitions.get(query.key, 0))
-            expected = {query.ids[name]: Bounds(1, upper) for name, upper in uppers.items()}
+            stateful = {vertex.name for vertex in query.planned(None) if vertex.stateful}
+            expected = {
+                query.ids[name]: self._may_have(state, query.ids[name], upper, stateful=name in stateful)
+                for name, upper in uppers.items()
+            }
             got = {vertex: rows.get(vertex) for vertex in expected}
-            self._check(got == expected, f"{what} has {got} for a query that came, not {expected}")
+            self._check(
+                all(got[vertex] in bounds for vertex, bounds in expected.items()),
+                f"{what} has {got} for a query that came, not {expected}",
+            )
+
+    def _may_have(self, state: JobState, vertex: str, usual: int, *, stateful: bool) -> list[Bounds]:
+        """The bounds with which a vertex may come: those that were declared before it left, as far as its state allows.
+        A new version knows nothing of them, and the one before may come back."""
+        past = self._left.get(state.job_id, {}).get(vertex, [])
+        last = past if state.job_id in self._replaced else past[-1:]
+        most = [min(one.upper, usual) if stateful else one.upper for one in last]
+        found = [Bounds(min(one.lower, upper), upper) for one, upper in zip(last, most, strict=True)]
+        was_usual = any(one.lower == 1 and one.upper in (usual, STATELESS_UPPER) for one in last)
+        is_sure = found and not was_usual and state.job_id not in self._replaced
+        return found if is_sure else [*found, Bounds(1, usual)]
 
     def in_force(self, driver: SimAttempt, wanted: dict[str, int]) -> dict[str, int]:
         """The parallelism of the vertices of a job in its driver. Those of queries that do not run are as ``wanted``.
