@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from app.model.analysis import queries
 from app.model.graphdoc import MAX_VERTICES
+from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, NamedBounds
@@ -175,13 +176,15 @@ def _without_oldest(graph: JobGraph, absent: list[str], declared: Mapping[str, B
 def _with_bounds_of(
     graph: JobGraph, gone: set[str], declared: Mapping[str, Bounds]
 ) -> tuple[NamedBounds, ...]:
-    """The bounds that wait for vertices, with those of vertices that are ``gone`` and had not the default ones."""
+    """The bounds that wait for vertices, with those of vertices that are ``gone`` and would get others by default."""
     waiting = {one.vertex: one for one in graph.bounds}
-    for vertex in graph.vertices:
-        own = declared.get(vertex.id)
-        if vertex.id in gone and own is not None and own != Bounds(vertex.lower_bound, vertex.parallelism):
-            waiting.pop(vertex.name, None)
-            waiting[vertex.name] = NamedBounds(vertex.name, own.lower, own.upper)
+    for query in queries(graph):
+        usual = Bounds(1, query.state_partitions or DEFAULT_STATE_PARTITIONS)
+        for vertex in query.flow:
+            own = declared.get(vertex.id)
+            if vertex.id in gone and own is not None and (own != usual or vertex.name in waiting):
+                waiting.pop(vertex.name, None)
+                waiting[vertex.name] = NamedBounds(vertex.name, own.lower, own.upper)
     return tuple(waiting.values())[-MAX_BOUNDS:]
 
 

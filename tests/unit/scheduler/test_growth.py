@@ -191,7 +191,7 @@ def test_bounds_of_vertices_that_leave_the_graph_wait_for_them() -> None:
         start(job, number)
         end(job, number)
     assert key(2) not in job.state.graph.by_id
-    assert job.state.graph.bounds == (NamedBounds("in-2", 1, 3), NamedBounds("sink-2", 1, 3))
+    assert {NamedBounds("in-2", 1, 3), NamedBounds("sink-2", 1, 3)} <= set(job.state.graph.bounds)
 
 
 def test_a_program_that_names_its_queries_otherwise_in_each_attempt_does_not_grow_for_ever() -> None:
