@@ -56,6 +56,7 @@ MAX_BOUNDS: Final = 200
 
 
 def read_bounds(fields: Fields) -> tuple[NamedBounds, ...]:
+    """What the document of a program says of bounds, by names of vertices. What is wrong is added to the errors."""
     value = fields.mapping("bounds", "a mapping of vertex names to lowerBound and upperBound") or {}
     if len(value) > MAX_BOUNDS:
         fields.wrong("bounds", f"has {len(value)} entries: at most {MAX_BOUNDS} are allowed.")

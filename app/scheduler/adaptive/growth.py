@@ -76,9 +76,7 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     state = draft.state
     before = state.graph.by_id
     added = [vertex for vertex in graph.vertices if vertex.id not in before]
-    graph = _without_oldest(
-        graph, [key for key in _absent_keys(state) if key != event.query], state.requirements.as_dict()
-    )
+    graph = _without_oldest(graph, _absent_keys(state), state.requirements.as_dict())
     given = dict(event.parallelism)
     running = coming_plan(state) or state.plan or state.last_plan
     most = 1 if running is None else running.slot_count
@@ -86,7 +84,7 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     number = state.requirements.version + 1
     bounds = {vertex.id: Bounds(vertex.lower_bound, vertex.parallelism) for vertex in added}
     bounds |= state.requirements.as_dict()
-    names = ", ".join(vertex.name for vertex in added)
+    why = f"The program has started a query with {', '.join(vertex.name for vertex in added)}."
     requirements = evolve(
         state.requirements,
         uuid=derive_id(state.job_id, "requirements", number),
@@ -96,11 +94,11 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
             pair for pair in state.requirements.state_partitions if pair[0] in graph.by_id
         ),
         requested_by=None,
-        reason=f"The program has started a query with {names}.",
+        reason=why,
     )
     draft.set(graph=graph, requirements=requirements)
     _add_to_plans(draft, graph, new)
-    timeline.tell_grown(draft, new, f"The program has started a query with {names}.")
+    timeline.tell_grown(draft, new, why)
     slot_declaration.declare(draft)
 
 
