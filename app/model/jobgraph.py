@@ -254,17 +254,19 @@ class JobGraph:
         return tuple((name, tuple(ids)) for name, ids in members.items())
 
     @cached_property
+    def over(self) -> frozenset[str]:
+        """The ids of the vertices of queries that have ended."""
+        found = set(self.ended)
+        for vertex in reversed(self.vertices if found else ()):
+            if vertex.id in found:
+                found |= {edge.vertex_id for edge in vertex.inputs}
+        return frozenset(found)
+
+    @cached_property
     def resting(self) -> frozenset[str]:
         """The ids of vertices that need no slots: those of queries that have ended, while another has not. When all
         have, the program may start one again at any moment."""
-        ended = set(self.ended)
-        if not ended or all(vertex.id in ended for vertex in self.vertices if vertex.is_sink):
-            return frozenset()
-        at_work = {vertex.id for vertex in self.vertices if vertex.is_sink and vertex.id not in ended}
-        for vertex in reversed(self.vertices):
-            if vertex.id in at_work:
-                at_work |= {edge.vertex_id for edge in vertex.inputs}
-        return frozenset(self.by_id.keys() - at_work)
+        return frozenset() if self.over >= self.by_id.keys() else self.over
 
     @property
     def is_batch_program(self) -> bool:

@@ -221,7 +221,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         return batch_sentences(state, state.batch, when_again)
     assert state.plan is not None
     idle = {
-        "that have ended": growth.over(state.graph),
+        "that have ended": state.graph.over,
         "that the program has not started in this attempt": growth.absent(state),
     }
     running = [

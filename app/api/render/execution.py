@@ -75,7 +75,7 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
     start_ms = dict(state.status_since_ms).get(JobStatus.RUNNING, -1) if deployed is not None else -1
     end_ms = view.ended_ms if view.ended_ms is not None and start_ms >= 0 else -1
     wanted = None if deployed is not None else {vid: bounds.upper for vid, bounds in state.bounds}
-    over, absent = growth.over(state.graph), growth.absent(state)
+    over, absent = state.graph.over, growth.absent(state)
     result = []
     for vertex in state.graph.vertices:
         own_status = status

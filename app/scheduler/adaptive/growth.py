@@ -67,11 +67,6 @@ def idle_keys(state: JobState) -> set[str]:
     return {*state.graph.ended, *_absent_keys(state)}
 
 
-def over(graph: JobGraph) -> frozenset[str]:
-    """The vertices of queries that have ended."""
-    return frozenset(_of_queries(graph, graph.ended)) if graph.ended else frozenset()
-
-
 def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     state = draft.state
     before = state.graph.by_id

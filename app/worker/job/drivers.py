@@ -145,7 +145,7 @@ def query_started(state: JobState, report: Report, attempt: int) -> events.Event
         return None
     try:
         graph = grown(state.graph, report.planned)
-        if len(graph.by_id.keys() - growth.over(state.graph) - growth.absent(state)) > MAX_VERTICES:
+        if len(graph.by_id.keys() - state.graph.over - growth.absent(state)) > MAX_VERTICES:
             raise GraphErrors([f"the queries that run have more than {MAX_VERTICES} vertices."])
     except GraphErrors as error:
         told = f"The driver told of a query that cannot be part of the job: {' '.join(error.errors)}"

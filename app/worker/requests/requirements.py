@@ -75,7 +75,7 @@ def resolve_bounds(
         if target in by_id:
             errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
         by_id[target] = bounds
-    for idle in growth.over(graph) | growth.absent(state):
+    for idle in graph.over | growth.absent(state):
         own = state.requirements[idle]
         by_id.setdefault(idle, (own.lower, own.upper))
     resolved, more = validate_bounds(
