@@ -158,6 +158,7 @@ def test_the_stream_is_let_go_of_at_the_end(fake: Any, only_events: None) -> Non
             changes.wait(FOR_EVER_S)
             reader = next(one for one in threading.enumerate() if one.name == "events")
             assert reader.is_alive()
+        reader.join(5)
         assert not reader.is_alive()
     finally:
         silent.set()
