@@ -39,11 +39,12 @@ def incompatibilities(before: JobGraph, after: JobGraph, *, redistributed: bool 
                 f"checkpoint: keep the name of its sink. The new version has {_listed([q.sink for q in new.values()])}."
             )
         else:
-            errors += _differences(query, other, redistributed=redistributed)
+            errors += query_incompatibilities(query, other, redistributed=redistributed)
     return errors
 
 
-def _differences(before: Query, after: Query, *, redistributed: bool) -> list[str]:
+def query_incompatibilities(before: Query, after: Query, *, redistributed: bool = False) -> list[str]:
+    """The same of one query."""
     about = f"The query of {shown(before.sink.name)}"
     errors = []
     if _names(before.streams) != _names(after.streams):

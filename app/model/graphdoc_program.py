@@ -1,5 +1,5 @@
-"""The document of a program: an ordinary PySpark script, submitted without vertices, and the graph that it gets once it
-was planned."""
+"""The document of a program: an ordinary PySpark script, submitted without vertices; and its graph, which grows with the
+queries that it starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from app.model.analysis import queries
 from app.model.environment import SERVERS, Runtime
 from app.model.graphdoc import (
     parse_document,
@@ -15,10 +16,11 @@ from app.model.graphdoc import (
     runtime_document,
     to_document,
 )
-from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
+from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS, derived_max_parallelism
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
 from app.model.graphdoc_settings import (
     MAX_ARTIFACTS,
+    MAX_BOUNDS,
     check_size,
     read_artifacts,
     read_bounds,
@@ -31,12 +33,13 @@ from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     JobGraph,
     JobType,
+    JobVertex,
     NamedBounds,
     PlannedSpec,
     ProgramSpec,
     Role,
 )
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from app.model.sentences import hint, kind_of, shown
 from app.model.variables import VARIABLES
 
@@ -60,8 +63,7 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ProgramDocument:
-    """A program that is not planned yet. ``artifacts`` has its script. ``inherited``: the bounds of vertices of the
-    version that it replaces, which count for those that it has too."""
+    """A program as it is submitted. ``artifacts`` has its script."""
 
     name: str
     type: JobType
@@ -69,11 +71,10 @@ class ProgramDocument:
     artifacts: tuple[str, ...] = ()
     config: tuple[tuple[str, str], ...] = ()
     bounds: tuple[NamedBounds, ...] = ()
-    inherited: tuple[NamedBounds, ...] = ()
     runtime: Runtime = SERVERS
 
     def to_document(self) -> dict[str, object]:
-        """The document without bounds, for the driver that plans the program; `parse_program` reads it."""
+        """The document without bounds; `parse_program` reads it."""
         return {
             "name": self.name,
             "type": self.type.value,
@@ -137,74 +138,107 @@ def parse_program(document: object) -> ProgramDocument:
     return ProgramDocument(name, job_type, program, artifacts, config, bounds, runtime=runtime)
 
 
-def graph_of_batch(program: ProgramDocument) -> JobGraph:
-    """The job graph of a BATCH program: one vertex with the name of its script.
+def graph_of(program: ProgramDocument) -> JobGraph:
+    """The job graph of a program before it runs: one vertex with the name of its script. A BATCH program keeps it; in
+    the place of that of a STREAMING one come the vertices of its first query (`grown`).
 
     Raises:
-        GraphErrors: bounds of another vertex, or that cannot be.
-    """
-    vertex = PlannedVertex(program.program.script.removesuffix(".py"), Role.PROGRAM, "batch")
-    return graph_of(program, Planned((vertex,)), default=DEFAULT_BATCH_PARALLELISM)
-
-
-def graph_of(
-    program: ProgramDocument, planned: Planned, *, default: int = DEFAULT_STATE_PARTITIONS
-) -> JobGraph:
-    """The job graph of a program with the vertices that its plan has, within the bounds that its document has. Those of
-    other vertices wait for the program to start their queries.
-
-    ``planned`` comes from a process that runs the code of users, so all of it is checked. ``default``: the upper bound
-    of a vertex whose query keeps no state.
-
-    Raises:
-        GraphErrors: bounds that cannot be, or, in a BATCH program, of vertices that are not there; or what was planned
-            is not a graph.
+        GraphErrors: bounds that cannot be; in a BATCH program also those of another vertex.
     """
     errors = Errors()
-    by_name = {vertex.name: vertex for vertex in planned.vertices}
-    later = tuple(bounds for bounds in program.bounds if bounds.vertex not in by_name)
+    vertex = PlannedVertex(program.program.script.removesuffix(".py"), Role.PROGRAM, program.type.lower())
     if program.type is JobType.BATCH:
-        for bounds in later:
-            names = ", ".join(shown(name) for name in by_name)
-            errors.add(
-                below("bounds", bounds.vertex),
-                f"the program has no vertex of this name.{hint(bounds.vertex, by_name)} Its vertices are {names}.",
-            )
-    partitions = _partitions_of_queries(planned.vertices)
-    wanted = {bounds.vertex: bounds for bounds in (*program.inherited, *program.bounds)}
-    vertices = [
-        _vertex(errors, vertex, wanted.get(vertex.name), partitions.get(vertex.name), default)
-        for vertex in planned.vertices
-    ]
+        for bounds in program.bounds:
+            if bounds.vertex != vertex.name:
+                errors.add(
+                    below("bounds", bounds.vertex),
+                    f"the program has no vertex of this name.{hint(bounds.vertex, (vertex.name,))} Its only vertex is "
+                    f"{vertex.name}.",
+                )
+        own = next((bounds for bounds in program.bounds if bounds.vertex == vertex.name), None)
+        later: tuple[NamedBounds, ...] = ()
+    else:
+        most = max((bounds.upper or bounds.lower or 1 for bounds in program.bounds), default=None)
+        own, later = NamedBounds(vertex.name, None, most), program.bounds
+    default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
+    vertices = [_vertex(errors, vertex, own, None, default)]
     if errors:
         raise GraphErrors(errors.texts())
     graph = parse_document({**program.to_document(), "vertices": vertices}, stored=True)
     return replace(graph, bounds=later)
 
 
+def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
+    """The job graph of a new version of the STREAMING program of ``before``. It begins with the vertices of that,
+    within the bounds that its own document has for them; its queries put theirs in their place (`grown`).
+
+    Raises:
+        GraphErrors: bounds that cannot be.
+    """
+    graph = graph_of(program)
+    said = {bounds.vertex: bounds for bounds in program.bounds}
+    waiting = tuple(bounds for bounds in before.bounds if bounds.vertex not in said)
+    if before.awaits_query:
+        return replace(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
+    later = (*waiting, *(bounds for bounds in program.bounds if bounds.vertex not in before.by_name))
+    vertices = []
+    for vertex in before.vertices:
+        most = vertex.max_parallelism
+        if (bounds := _possible(said.get(vertex.name), most if vertex.stateful else None)) is not None:
+            upper = bounds.upper or 1
+            most = max(most, derived_max_parallelism(upper))
+            vertex = replace(vertex, lower_bound=bounds.lower or 1, parallelism=upper, max_parallelism=most)
+        vertices.append(vertex)
+    return replace(graph, vertices=tuple(vertices), bounds=later[-MAX_BOUNDS:])
+
+
 def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
-    """``graph`` with the vertices of a query that its program has started, behind those that it has; ``graph`` itself
-    if it has them all. ``found`` is checked, as in `graph_of`. Bounds that its document has for them are kept within
-    what the state of the query allows.
+    """``graph`` with the vertices of a query that its program has started; ``graph`` itself if it has them as they are.
+    They come behind those that it has, and in the place of other vertices that the query had, in an earlier version of
+    the program, and of that which stands for a program without a query.
+
+    ``found`` comes from a process that runs the code of users, so all of it is checked. Bounds that the document has
+    for new vertices are kept within what the state of the query allows.
 
     Raises:
         GraphErrors: what was found is not a graph.
     """
-    new = [vertex for vertex in found if vertex.name not in graph.by_name]
-    if not new:
+    if graph.awaits_query:
+        return grown(replace(graph, vertices=()), found)
+    sink = found[-1].name if found else ""
+    former = next((query for query in queries(graph) if query.sink.name == sink), None)
+    had = () if former is None else former.flow
+    if {*map(_facts_of, had)} == {*map(_facts_of_planned, found)}:
         return graph
+    kept = tuple(vertex for vertex in graph.vertices if vertex not in had)
+    if taken := {vertex.name for vertex in kept} & {vertex.name for vertex in found}:
+        raise GraphErrors([f"the vertex {min(taken)} is that of another query."])
     partitions = _partitions_of_queries(found)
     errors = Errors()
     vertices: list[dict[str, object]] = []
-    declared = {bounds.vertex: bounds for bounds in graph.bounds}
+    before = {vertex.name: NamedBounds(vertex.name, vertex.lower_bound, vertex.parallelism) for vertex in had}
+    declared = {bounds.vertex: bounds for bounds in graph.bounds} | before
     for vertex in found:
         number = partitions.get(vertex.name)
         bounds = _possible(declared.get(vertex.name), number if vertex.stateful else None)
         vertices.append(_vertex(errors, vertex, bounds, number, DEFAULT_STATE_PARTITIONS))
+    if errors:
+        raise GraphErrors(errors.texts())
     parsed = parse_document({**to_document(graph), "vertices": vertices}, stored=True)
-    # What a document does not have of the vertices before stays.
-    added = tuple(vertex for vertex in parsed.vertices if vertex.name not in graph.by_name)
-    return replace(graph, vertices=(*graph.vertices, *added))
+    return replace(graph, vertices=(*kept, *parsed.vertices))
+
+
+def _facts_of(vertex: JobVertex) -> tuple[object, ...]:
+    """What a driver tells of a vertex, and what does not change while its query is the same."""
+    of = vertex.operation
+    assert isinstance(of, PlannedSpec)
+    inputs = tuple(edge.vertex_name for edge in vertex.inputs)
+    return vertex.name, of.role, of.operator, inputs, vertex.stateful, of.checkpoint, of.path, of.fixed
+
+
+def _facts_of_planned(vertex: PlannedVertex) -> tuple[object, ...]:
+    own = (vertex.name, vertex.role, vertex.operator, vertex.inputs, vertex.stateful)
+    return (*own, vertex.checkpoint, vertex.path, vertex.fixed)
 
 
 def _possible(bounds: NamedBounds | None, most: int | None) -> NamedBounds | None:

@@ -125,7 +125,7 @@ class Role(StrEnum):
     OPERATOR = "OPERATOR"
     SINK = "SINK"
     PROGRAM = "PROGRAM"
-    """All of a BATCH program: it has no query, and one vertex."""
+    """All of a BATCH program, which has no query; and a program of which no streaming query is known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class JobGraph:
     ``program``: what makes the vertices, which are all of `PlannedSpec`; None for a job that is a graph document.
     ``runtime``: what its drivers run in. ``ended``: the queries of a program, by the ids of their sinks, that have
     ended and were not started again, in the order in which they ended. ``bounds``: what the document of a program says
-    of vertices that the graph had not when it was submitted.
+    of vertices that the graph has not yet, and what was declared for those that have left it.
     """
 
     name: str
@@ -267,6 +267,14 @@ class JobGraph:
         """The ids of vertices that need no slots: those of queries that have ended, while another has not. When all
         have, the program may start one again at any moment."""
         return frozenset() if self.over >= self.by_id.keys() else self.over
+
+    @cached_property
+    def awaits_query(self) -> bool:
+        """Whether no query of the program is known yet: it has one vertex, which stands for the program itself."""
+        return self.type is JobType.STREAMING and any(
+            isinstance(vertex.operation, PlannedSpec) and vertex.operation.role is Role.PROGRAM
+            for vertex in self.vertices[:1]
+        )
 
     @property
     def is_batch_program(self) -> bool:

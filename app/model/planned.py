@@ -1,4 +1,4 @@
-"""The graph of a program's streaming queries, which a driver reads from their plans before any of them runs.
+"""The graph of a program's streaming query, which a driver reads from its plan before it runs.
 
 The vertices of a query are its streaming sources, its stateful operators, and its sink, inputs first. Operators
 between two vertices (filters, projections, functions) run in the stage of the preceding vertex.
@@ -29,15 +29,3 @@ class PlannedVertex:
     checkpoint: str | None = None
     path: str | None = None
     fixed: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What a program turned out to be: its ``vertices``, or the sentence that says why it cannot be a job, with the
-    stack of the program if it has one. ``conflict``: it is not the program that is wrong, but what is stored or runs
-    does not go with it."""
-
-    vertices: tuple[PlannedVertex, ...] = ()
-    error: str | None = None
-    stack: str = ""
-    conflict: bool = False

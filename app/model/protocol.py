@@ -56,7 +56,8 @@ class DriverSpec:
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md). ``since_ms``: when the change began that
-    the attempt is for, 0 if that is not known.
+    the attempt is for, 0 if that is not known. ``on_trial``: the graph has the vertices of the version before, and each
+    query of the program is compared with what that had, before its first batch.
     """
 
     job_id: str
@@ -90,28 +91,7 @@ class DriverSpec:
     since_ms: int = 0
     home: str = ""
     working_dir: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningSpec:
-    """An assignment that runs no query: the driver runs the program of ``graph`` (a document without vertices) up to
-    where it would wait for its queries, writes what they would be (`planned.Planned`) into ``answer_file``, and ends.
-
-    ``checkpoint_dir``: of the job that the program is a new version of; empty if it is a new job. The other fields are
-    those of `DriverSpec`.
-    """
-
-    answer_file: str
-    job_name: str
-    graph: dict[str, object]
-    master: str
-    slots: int
-    work_dir: str
-    artifacts_dir: str
-    checkpoint_dir: str = ""
-    spark_conf: dict[str, str] = field(default_factory=dict)
-    private: tuple[str, ...] = ()
-    working_dir: str = ""
+    on_trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +192,8 @@ class ExecutorLoad:
 class Report:
     """One thing that happened. ``type`` says which of the fields below are set.
 
+    begun: the program is about to run. It takes what time it wants until its first query, and until it has started its
+    known queries (running); if none was known, there is no report running.
     running: the queries were started. batch: one was committed, at a part of the plan on the way to it, or while
     state moves on a cluster, unless ``whole_plan``. ``not_followed``, of plan-applied and batch: as in events, by
     vertex id.
@@ -243,6 +225,7 @@ class Report:
     seq: int
     at_ms: int
     type: Literal[
+        "begun",
         "running",
         "query-started",
         "query-ended",
