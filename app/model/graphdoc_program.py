@@ -1,5 +1,5 @@
-"""The document of a program: an ordinary PySpark script, submitted without vertices; and its graph, which grows with the
-queries that it starts."""
+"""The document of a program: an ordinary PySpark script, submitted without vertices; and its graph, which grows with
+the queries that it starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from app.model.jobgraph import (
     Role,
 )
 from app.model.planned import PlannedVertex
-from app.model.sentences import hint, kind_of, shown
+from app.model.sentences import hint, kind_of
 from app.model.variables import VARIABLES
 
 _FIELDS = (

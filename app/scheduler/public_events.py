@@ -15,7 +15,7 @@ from app.model.requirements import Deadline, Requirements
 from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
-from app.scheduler.adaptive.draft import phase_status
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -41,7 +41,7 @@ _Told = Iterator[tuple[PublicEventType, Fields]]
 
 def submission_events(state: JobState, now_ms: int) -> tuple[PublicEvent, ...]:
     """Of a job that was just submitted."""
-    status = {"status": phase_status(state.phase).value, "previousStatus": None}
+    status = {"status": status_of(state).value, "previousStatus": None}
     return (
         PublicEvent(PublicEventType.STATUS, now_ms, status),
         PublicEvent(PublicEventType.REQUIREMENTS, now_ms, _requirements(state.requirements)),
@@ -71,7 +71,7 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
         yield from _no_changes(before, after)
     if began:
         yield PublicEventType.ATTEMPT_BEGUN, _attempt(after)
-    status, previous = phase_status(after.phase), phase_status(before.phase)
+    status, previous = status_of(after), status_of(before)
     if status is not previous:
         fields: Fields = {"status": status.value, "previousStatus": previous.value}
         if isinstance(after.phase, Finished) and after.phase.cause is not None:

@@ -29,7 +29,7 @@ from app.scheduler.adaptive import (
     slot_declaration,
     versions,
 )
-from app.scheduler.adaptive.draft import Draft, InvalidTransition, phase_status
+from app.scheduler.adaptive.draft import Draft, InvalidTransition
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -66,11 +66,6 @@ def initial_state(
         share=SlotShare(1, weight, priority, cap, requested_by=who, changed_ms=now_ms),
         unproven=True,
     )
-
-
-def status_of(state: JobState) -> JobStatus:
-    """The job status that clients see."""
-    return phase_status(state.phase)
 
 
 def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Effect, ...]]:
@@ -146,7 +141,7 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
     if draft.state.local or before.local:
         local_failover.settle(draft)
     if draft.state.versions.replacement or before.versions.replacement:
-        versions.settle(draft)
+        versions.settle(draft, before)
     if draft.state.pending or before.pending:
         pending.settle(draft, before)
     after = draft.state

@@ -128,8 +128,8 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         STAY: "the plan is made again, with the slots of now"
     },
     (CREATING, e.AttemptRunning, (executing.creating_running, batch.begin)): {
-        EXECUTING: "the driver has registered and its queries run",
-        STAY: "too late: the attempt is being killed",
+        EXECUTING: "the driver has registered and its queries run, or its program has begun and none is known",
+        STAY: "too late: the attempt is being killed; or its program has begun and starts known queries",
     },
     (CREATING, e.StateRepartitioned, starting.creating_repartitioned): {
         STAY: "the state has the partitions that were asked for",

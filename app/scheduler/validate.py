@@ -8,7 +8,7 @@ from typing import Final
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
-from app.scheduler.adaptive.draft import phase_status, timer_at
+from app.scheduler.adaptive.draft import status_of, timer_at
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.pending import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.resources import WAIT_TIMER
@@ -228,7 +228,7 @@ def _status_times(state: JobState) -> str | None:
     times = dict(state.status_since_ms)
     if len(times) != len(state.status_since_ms):
         return "a status has two times"
-    return None if phase_status(state.phase) in times else "the time of the current status is not known"
+    return None if status_of(state) in times else "the time of the current status is not known"
 
 
 def _surplus_is_not_used(state: JobState) -> str | None:

@@ -13,9 +13,9 @@ from app.model.requirements import Bounds, OnTimeout
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
 from app.model.state_partitions import Numbers
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import CancelRequested
 from app.scheduler.adaptive.state import JobState, Stop
-from app.scheduler.step import status_of
 from app.store.errors import StoreError
 from app.store.members import Member
 from app.store.queries import RescalePage

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
+from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord, StateSpan
 from app.model.status import JobStatus
 from app.scheduler.adaptive import hold
@@ -50,9 +51,17 @@ STATUS: Final = {
 """The job status that clients see in each phase but Finished, which has its own (as production Flink maps them)."""
 
 
-def phase_status(phase: Phase) -> JobStatus:
-    """The job status that clients see while the job is in ``phase``."""
-    return phase.status if isinstance(phase, Finished) else STATUS[phase.kind]
+def status_of(state: JobState) -> JobStatus:
+    """The job status that clients see."""
+    return _status(state.graph, state.phase)
+
+
+def _status(graph: JobGraph, phase: Phase) -> JobStatus:
+    if isinstance(phase, Finished):
+        return phase.status
+    status = STATUS[phase.kind]
+    # A program that has started no query yet runs none.
+    return JobStatus.CREATED if status is JobStatus.RUNNING and graph.awaits_query else status
 
 
 def timer_at(state: JobState, name: str) -> int | None:
@@ -195,10 +204,6 @@ class Draft:
         self.transitions += 1
         if self.transitions > MAX_TRANSITIONS_PER_STEP:
             raise self.refuse("The phases go round in circles")
-        status, before = phase_status(phase), phase_status(old.phase)
-        since = old.status_since_ms
-        if status is not before:
-            since = (*((one, at) for one, at in since if one is not status), (status, self.now_ms))
         record = old.timeline.open
         if record is not None:
             self.set_timeline(open=evolve(record, spans=self.spans_until_now(record, exception)))
@@ -207,9 +212,21 @@ class Draft:
             phase_version=old.phase_version + 1,
             phase_since_ms=self.now_ms,
             timers=(),
-            status_since_ms=since,
         )
+        self._note_status(status_of(old), old.status_since_ms)
         self.trigger = ENTRY
+
+    def set_graph(self, graph: JobGraph, **changes: Any) -> None:
+        """Replace the graph, and other fields with it."""
+        before, since = status_of(self.state), self.state.status_since_ms
+        self.set(graph=graph, **changes)
+        self._note_status(before, since)
+
+    def _note_status(self, before: JobStatus, since: tuple[tuple[JobStatus, int], ...]) -> None:
+        status = status_of(self.state)
+        if status is not before:
+            kept = ((one, at) for one, at in since if one is not status)
+            self.set(status_since_ms=(*kept, (status, self.now_ms)))
 
     def spans_until_now(self, record: RescaleRecord, exception: str | None = None) -> tuple[StateSpan, ...]:
         """The spans of the open ``record`` with that of the current phase, from its start or the record's."""

@@ -108,12 +108,13 @@ class AttemptRunning:
 
     ``source_bytes``: of a BATCH job, the sizes of the files of its sources by vertex id, where they are known.
     ``before``: the pace of each query at the plan before, where it is known. ``missing_executors``: those not given.
-    """
+    ``begun``: no query was started yet, but the program that is to start them has begun."""
 
     attempt: int
     source_bytes: tuple[tuple[str, int], ...] = ()
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
+    begun: bool = False
 
 
 @value
@@ -142,8 +143,7 @@ class AttemptStartFailed:
 class BatchCompleted:
     """A micro-batch was committed: our completed checkpoint, hence a rescale trigger.
 
-    ``pace`` is that of a batch after which more rows waited at the sources: any other one says nothing of what the job
-    can do.
+    ``pace`` is that of a batch after which more rows waited at the sources: others say nothing of what the job can do.
     ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
     ``not_followed``: as in `PlanApplied`, of vertices that had other tasks in this batch and in the one before.
     ``measured``: what is known yet of the change of plan that this batch may complete.

@@ -69,16 +69,18 @@ def idle_keys(state: JobState) -> set[str]:
 
 def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     state = draft.state
-    before = state.graph.by_id
+    # What stands for a program without a query goes. A vertex that comes may have its id.
+    is_first = state.graph.awaits_query
+    before = {} if is_first else state.graph.by_id
+    declared = {} if is_first else state.requirements.as_dict()
     added = [vertex for vertex in graph.vertices if vertex.id not in before]
-    graph = _without_oldest(graph, _absent_keys(state), state.requirements.as_dict())
+    graph = _without_oldest(graph, _absent_keys(state), declared)
     given = dict(event.parallelism)
     running = coming_plan(state) or state.plan or state.last_plan
     most = 1 if running is None else running.slot_count
     new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
     number = state.requirements.version + 1
-    bounds = {vertex.id: Bounds(vertex.lower_bound, vertex.parallelism) for vertex in added}
-    bounds |= state.requirements.as_dict()
+    bounds = {vertex.id: Bounds(vertex.lower_bound, vertex.parallelism) for vertex in added} | declared
     why = f"The program has started a query with {', '.join(vertex.name for vertex in added)}."
     requirements = evolve(
         state.requirements,
@@ -91,20 +93,25 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
         requested_by=None,
         reason=why,
     )
-    draft.set(graph=graph, requirements=requirements)
-    _add_to_plans(draft, graph, new)
-    timeline.tell_grown(draft, new, why)
+    draft.set_graph(graph, requirements=requirements)
+    _add_to_plans(draft, graph, new, is_first=is_first)
+    if is_first and state.timeline.open is not None:
+        # It is of the start of the job, which its first query is part of.
+        timeline.draw_grown(draft, new)
+    elif new:
+        timeline.tell_grown(draft, new, why)
     slot_declaration.declare(draft)
 
 
-def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism) -> None:
+def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: bool) -> None:
     """Each plan that is in force, on its way, or to be gone back to has the vertices of ``graph``, within its slots."""
     state = draft.state
 
     def carried(parallelism: Parallelism) -> Parallelism:
         # As the driver does: at no more than the largest number.
         most = max(count for _, count in parallelism)
-        known = {vertex: min(count, most) for vertex, count in new} | dict(parallelism)
+        known = {vertex: min(count, most) for vertex, count in new}
+        known |= {} if is_first else dict(parallelism)
         return tuple((vertex.id, known[vertex.id]) for vertex in graph.vertices)
 
     def plan_of(plan: Plan | None) -> Plan | None:
@@ -124,12 +131,13 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism) -> None:
     if watch is not None:
         watch = evolve(watch, good=carried(watch.good), tried=carried(watch.tried))
         # All that it had changed may be gone.
-        watch = None if watch.good == watch.tried else watch
+        watch = None if is_first or watch.good == watch.tried else watch
     if taken is not None:
         # What was taken back limits only the vertices that it names.
         taken = evolve(taken, good=_within(taken.good, graph), tried=_within(taken.tried, graph))
-        taken = None if taken.good == taken.tried else taken
-    former = (evolve(one, former=_within(one.former, graph)) for one in state.pending)
+        taken = None if is_first or taken.good == taken.tried else taken
+    waiting = () if is_first else state.pending
+    former = (evolve(one, former=_within(one.former, graph)) for one in waiting)
     draft.set(
         plan=plan_of(state.plan),
         last_plan=plan_of(state.last_plan),

@@ -123,6 +123,21 @@ def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
     draft.set_timeline(open=record, attempt_id=number)
 
 
+def draw_grown(draft: Draft, new: Parallelism) -> None:
+    """The open record is of the first vertices of the job, which run at ``new``."""
+    record, at = draft.state.timeline.open, dict(new)
+    assert record is not None
+    planned = has_plan(record)
+    vertices, _ = meaning(draft.declared, {}, {})
+    vertices = tuple(evolve(one, post=at[one.vertex_id] if planned else None) for one in vertices)
+    uuid, number = draft.state.requirements.uuid, draft.state.timeline.attempt_id + 1
+    draft.set_timeline(
+        open=evolve(record, requirements_uuid=uuid, attempt_id=number, vertices=vertices),
+        requirements_uuid=uuid,
+        attempt_id=number,
+    )
+
+
 def next_record_uuid(state: JobState) -> str:
     """Of the record that begins next, whatever it is of."""
     return derive_id(state.job_id, "rescale", state.timeline.records + 1)

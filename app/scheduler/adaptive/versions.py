@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from app.model.analysis import queries
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
@@ -74,8 +75,9 @@ def adopt(draft: Draft) -> bool:
     former = JobVersion(state.versions.current, state.graph, state.options, state.max_parallelism)
     # A draft is changed in place: what is needed of the state before is taken now.
     kept = state.requirements.bounds
-    graph = _with_state_of(coming.graph, state.graph)
     back = replacement.stage == "Back"
+    asked = coming.graph if back else _with_queries_of(coming.graph, state.graph)
+    graph = _with_state_of(asked, state.graph)
     chosen = (
         _bounds_back(state, replacement)
         if back
@@ -97,7 +99,7 @@ def adopt(draft: Draft) -> bool:
     draft.set(
         graph=graph,
         options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
-        max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != coming.graph else (),
+        max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
         requirements=requirements,
         last_plan=state.last_plan if same and groups else None,
         driver_waiting=False,
@@ -131,13 +133,14 @@ def begin_trial(draft: Draft) -> None:
     """An attempt at what is on trial runs: its time begins."""
     one = _on_trial(draft.state)
     limit_ms = draft.state.options.version_trial_ms
-    if one is not None:
+    # What a program does before its first query may take what time it wants.
+    if one is not None and not draft.state.graph.awaits_query:
         _change(draft, batch=False, applied=False, until_ms=draft.now_ms + limit_ms if limit_ms else None)
 
 
 def note_progress(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
     """A version has proven itself when a batch with rows is committed, and each query has committed one or has nothing
-    to do. A batch without rows calls few of the functions of a job."""
+    to do. A batch without rows calls few of the functions of a job. Each query that keeps state has to be there."""
     one, plan = _on_trial(draft.state), draft.state.plan
     if one is None or plan is None or event.plan_version < plan.version:
         return
@@ -147,7 +150,7 @@ def note_progress(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
         applied=one.applied or isinstance(event, PlanApplied),
     )
     now = _on_trial(draft.state)
-    if now is not None and now.batch and now.applied:
+    if now is not None and now.batch and now.applied and not _waits_for_state(draft.state):
         prove(draft)
 
 
@@ -199,8 +202,10 @@ def drop(draft: Draft) -> None:
         _end(draft, "TRIAL", "The job ended before it had proven itself.")
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: Draft, before: JobState) -> None:
     """Bring the timer of the trial in line with the state."""
+    if before.graph.awaits_query:
+        begin_trial(draft)
     one = _on_trial(draft.state)
     running = isinstance(draft.state.phase, Executing | Rescaling)
     draft.keep(TRIAL_TIMER, one.until_ms if one is not None and running else None)
@@ -212,6 +217,14 @@ def settle(draft: Draft) -> None:
 def _on_trial(state: JobState) -> Replacement | None:
     one = state.versions.replacement
     return one if one is not None and one.stage == "Trial" else None
+
+
+def _waits_for_state(state: JobState) -> bool:
+    """Whether the program has not started a query yet whose state it is to go on from."""
+    known = {*state.started, *state.graph.ended}
+    return state.graph.program is not None and any(
+        query.stateful and query.key not in known for query in queries(state.graph)
+    )
 
 
 def _change(draft: Draft, **changes: object) -> None:
@@ -264,6 +277,15 @@ def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     stateful = {vertex.id for vertex in graph.vertices if vertex.stateful}
     numbers = tuple((vertex, number) for vertex, number in numbers_of(before) if vertex in stateful)
     return with_partitions(graph, numbers) if numbers else graph
+
+
+def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
+    """``graph``, of a new version, with the queries that the program of ``before`` has started since it was asked for.
+    Each is to go on."""
+    if before.program is None or before.awaits_query or before.vertices == graph.vertices:
+        return graph
+    known = {} if graph.awaits_query else graph.by_id
+    return evolve(graph, vertices=tuple(known.get(vertex.id, vertex) for vertex in before.vertices))
 
 
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:

@@ -79,6 +79,8 @@ def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
 def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | None:
     """The event of a report. `Attempts` reports the ends of attempts, when no process is alive any more."""
     match report.type:
+        case "begun":
+            return events.AttemptRunning(attempt, begun=True)
         case "running":
             before = meter.before(report.plan_version)
             sizes = tuple(sorted(report.source_bytes.items()))

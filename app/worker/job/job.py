@@ -16,11 +16,11 @@ from app.model.graphdoc import to_document
 from app.model.javaoptions import jvm_options
 from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive import effects, local_failover
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.adaptive.timeline import change_began_ms
 from app.scheduler.adaptive.trial import coming_plan
-from app.scheduler.step import status_of
 from app.store.writes import AddEvents, Write
 from app.worker.clock import JobClock
 from app.worker.job.attempts import Attempts

@@ -12,11 +12,11 @@ from app.model.jobgraph import JobGraph
 from app.model.public_event import PublicEvent
 from app.model.rescale import RescaleRecord
 from app.model.status import AttemptState
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.public_events import step_events
-from app.scheduler.step import status_of
 from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
 from app.store.writes import (

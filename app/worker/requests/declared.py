@@ -13,12 +13,12 @@ from app.model.requirements import Requirements
 from app.model.scaling_policy import NO_LIMITS, FloorCeiling, ScalingPolicy, faults, in_graph
 from app.model.slot_share import SlotShare, beyond_cap
 from app.model.status import JobStatus
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import ScalingPolicyUpdated, SlotShareUpdated
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.slot_declaration import needed_beyond_cap
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.slots import Demand
-from app.scheduler.step import status_of
 from app.worker.job.mailbox import RequestDecision
 from app.worker.refusals import InvalidRequest, StaleVersion, StateConflict
 from app.worker.views import RequirementsResult, Update

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from app.model.jobgraph import JobType
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.hold import in_effect
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.arbiter import Allotment, sentences_of
 from app.scheduler.explain import explain
 from app.scheduler.slots import Demand
-from app.scheduler.step import status_of
 from app.worker.load_sentences import load_sentences
 from app.worker.requests.dry_run import in_force
 from app.worker.views import Explanation, JobView, Supply

@@ -17,11 +17,11 @@ from app.model.compatibility import incompatibilities
 from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph, JobType, NamedBounds
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import VersionRequested
 from app.scheduler.adaptive.repartition import is_left_to_idle
 from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, StopWithSavepoint
 from app.scheduler.adaptive.version_state import JobVersion
-from app.scheduler.step import status_of
 from app.store.writes import AddArtifact, AddVersion
 from app.worker.job.files import artifacts_name, write_artifacts
 from app.worker.job.mailbox import IdempotencyKey, RequestDecision, first_answer

@@ -19,12 +19,12 @@ from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive import growth
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.pending import kept_waiting, undoing
 from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.timeline import next_record_uuid
-from app.scheduler.step import status_of
 from app.worker.job.mailbox import RequestDecision
 from app.worker.refusals import InvalidRequest, StateConflict
 from app.worker.requests.declared import refusal_by_cap, refuse_ended, refuse_stale

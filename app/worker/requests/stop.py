@@ -8,9 +8,9 @@ from pathlib import Path
 
 from app.model.ids import derive_id
 from app.model.jobgraph import JobType
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import StopRequested
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling, Stop, StopWithSavepoint
-from app.scheduler.step import status_of
 from app.worker.job.mailbox import RequestDecision
 from app.worker.refusals import StateConflict
 

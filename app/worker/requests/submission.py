@@ -21,10 +21,11 @@ from app.model.options import JobOptions
 from app.model.ownsettings import refused_on_cluster
 from app.model.requirements import Requirements
 from app.model.sparkui import refused_ui
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.state import Finished, JobState
 from app.scheduler.public_events import submission_events
-from app.scheduler.step import initial_state, status_of
+from app.scheduler.step import initial_state
 from app.store.errors import JobExists, KeyUsed, OutcomeUnknown, StoreError
 from app.store.writes import (
     FIRST_EPOCH,

@@ -6,6 +6,7 @@ from app.api.render.execution import VertexExecution, vertex_executions
 from app.model.batch import RegionStatus
 from app.model.protocol import Report
 from app.model.status import JobStatus
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -17,7 +18,6 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.scheduler.explain import explain
-from app.scheduler.step import status_of
 from app.worker.job.orders import orders_for
 from app.worker.under_way import is_under_way
 from app.worker.views import JobView

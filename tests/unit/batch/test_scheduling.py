@@ -14,7 +14,7 @@ from app.model.protocol import Orders
 from app.model.rescale import TerminalState, TriggerCause
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.status import JobStatus
-from app.scheduler.adaptive.draft import InvalidTransition
+from app.scheduler.adaptive.draft import InvalidTransition, status_of
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -25,7 +25,7 @@ from app.scheduler.adaptive.events import (
     StopRequested,
 )
 from app.scheduler.explain import explain
-from app.scheduler.step import status_of, step
+from app.scheduler.step import step
 from app.scheduler.validate import InvariantViolation, validate
 from app.store import codec
 from app.worker.job.orders import orders_for

@@ -23,6 +23,7 @@ from app.model.public_event import PublicEvent, PublicEventType
 from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import JobStatus
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -40,7 +41,7 @@ from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.explain import explain
 from app.scheduler.public_events import step_events
-from app.scheduler.step import initial_state, status_of, step
+from app.scheduler.step import initial_state, step
 from app.scheduler.validate import validate
 
 E = TypeVar("E", bound=Effect)

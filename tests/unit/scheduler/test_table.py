@@ -14,7 +14,7 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler import table, transitions
 from app.scheduler.adaptive import events as events_module
-from app.scheduler.adaptive.draft import ENTRY, InvalidTransition
+from app.scheduler.adaptive.draft import ENTRY, InvalidTransition, status_of
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -49,7 +49,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
-from app.scheduler.step import status_of, step
+from app.scheduler.step import step
 from app.scheduler.table import EVENTS, TABLE
 from app.scheduler.transitions import PHASES, STAY
 from tests.unit.scheduler.driving import Job, bounds, slots

@@ -8,8 +8,8 @@ import pytest
 
 from app.api.render import explanation as render
 from app.model.requirements import Deadline
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import CancelRequested
-from app.scheduler.step import status_of
 from app.worker.requests.explanation import explanation
 from app.worker.views import JobView, Supply
 from tests.unit.scheduler.driving import Job, restarting_job
