@@ -193,7 +193,6 @@ async def _running(
         tracing=tracing,
         validate_states=settings.validate_states,
         slot_holding_ms=settings.slot_holding_ms,
-        planning_timeout_s=settings.planning_timeout_seconds,
     )
     housekeeper = _housekeeper(settings, store, control_plane, places, clock)
     running: list[asyncio.Task[None]] = []
@@ -310,7 +309,7 @@ def _housekeeper(
     strays = Strays(store, places.jobs_dir)
 
     async def drop_strays() -> int:
-        return await control_plane.planner.drop_strays() + await strays.drop()
+        return await control_plane.environments.drop_strays() + await strays.drop()
 
     return Housekeeper(
         store,

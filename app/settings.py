@@ -177,12 +177,6 @@ class Settings(BaseModel):
         le=86_400,
         description="A driver that lives and has not run for so long is ended, and its job restarted.",
     )
-    planning_timeout_seconds: float = Field(
-        300.0,
-        ge=1,
-        le=3600,
-        description="For how long a program that is submitted may take until it waits for its queries.",
-    )
     livy_files_dir: Path | None = Field(
         None, description="Directory with programs that clients of Livy name by path; default: none."
     )

@@ -20,6 +20,7 @@ from app.worker.refusals import (
     InDoubt,
     InvalidRequest,
     LogGone,
+    NotYet,
     StaleVersion,
     StateConflict,
     Unavailable,
@@ -49,7 +50,7 @@ UNAUTHORIZED: Final = (
     "A bearer token is required: send the header 'Authorization: Bearer <token>' with a known token."
 )
 RETRY: Final = {"Retry-After": "1"}
-"""The header of each 503: what kept the server from answering may be over soon."""
+"""The header of what may be over soon: of each 503, and of requests for which a job has not come far enough."""
 _SENTENCES_MAX = 1000
 """More than any job graph that is allowed can have of a kind."""
 _PLACES = {"path": "path parameter", "query": "query parameter", "header": "header"}
@@ -93,7 +94,7 @@ def response_of(error: ApiError | ControlPlaneError) -> Response:
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 400)
     if isinstance(error, Fenced):
         return error_response(status, error.errors, fenced=True, home=error.home)
-    again = status == 503 and not isinstance(error, InDoubt)
+    again = isinstance(error, NotYet) or (status == 503 and not isinstance(error, InDoubt))
     headers = RETRY if again else None
     return error_response(status, error.errors, headers)
 

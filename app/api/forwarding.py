@@ -36,8 +36,8 @@ BATCH_JOB = "slotwise.batch_job"
 
 _CONNECT_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 45.0
-"""How long an owner may take that is alive. Planning a new version of a job may take longer than any number here: its
-client waits for as long as it likes."""
+"""How long an owner may take that is alive. What a new version of a job is to run in may take longer to build than any
+number here: its client waits for as long as it likes."""
 _LOOK_EVERY_S = 1.0
 _MAX_DIGITS = 10
 """Longer numbers of Livy batches are not given."""
@@ -94,7 +94,7 @@ class Forwarding:
                 owner = await self._control_planes.owner_of(job_id)
         if owner is not None:
             asking = self._ask(request, job_id, owner)
-            answer = await (while_connected(request, asking) if _is_planned(request) else asking)
+            answer = await (while_connected(request, asking) if _may_build(request) else asking)
             if answer is not None or self._control_planes.serves(job_id):
                 return answer
         if await self._look_up(job_id) or self._control_planes.knows(job_id):
@@ -168,7 +168,7 @@ class Forwarding:
             headers=[*headers, (FORWARDED, b"1")],
         )
         waiting = asyncio.create_task(self._exchange(sent))
-        limit_s = math.inf if _is_planned(request) else _ANSWER_TIMEOUT_S
+        limit_s = math.inf if _may_build(request) else _ANSWER_TIMEOUT_S
         until_s = asyncio.get_running_loop().time() + limit_s
         try:
             while True:
@@ -197,8 +197,8 @@ class Forwarding:
         return _sent_back(answer)
 
 
-def _is_planned(request: Request) -> bool:
-    """Whether the owner plans what the request has before it answers."""
+def _may_build(request: Request) -> bool:
+    """Whether the owner may build an environment before it answers."""
     return request.method == "PUT" and request.scope["path"].endswith("/graph")
 
 

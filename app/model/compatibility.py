@@ -23,12 +23,12 @@ def incompatibilities(before: JobGraph, after: JobGraph, *, redistributed: bool 
     """Why ``after`` cannot go on from the checkpoints of ``before``, in sentences; empty if nothing is known.
 
     ``redistributed``: the state has other partitions than a document said, so those of ``after`` count for nothing.
+    Of a program nothing is known before its queries are started.
     """
-    if after.type is not JobType.STREAMING:
-        return [f"type: a new version of a STREAMING job is STREAMING, found {after.type.value}."]
-    if (before.program is None) is not (after.program is None):
-        was, is_now = ("a graph", "a program") if before.program is None else ("a program", "a graph")
-        return [f"The job is {was} and its new version {is_now}: their checkpoints are not the same."]
+    if (why := kind_mismatch(before, after.type, is_program=after.program is not None)) is not None:
+        return [why]
+    if after.program is not None:
+        return []
     errors: list[str] = []
     new = {query.key: query for query in queries(after)}
     for query in queries(before):
@@ -41,6 +41,16 @@ def incompatibilities(before: JobGraph, after: JobGraph, *, redistributed: bool 
         else:
             errors += query_incompatibilities(query, other, redistributed=redistributed)
     return errors
+
+
+def kind_mismatch(before: JobGraph, job_type: JobType, *, is_program: bool) -> str | None:
+    """Why what is of ``job_type`` can be no version of the job of ``before``, in a sentence; None if it can be."""
+    if job_type is not JobType.STREAMING:
+        return f"type: a new version of a STREAMING job is STREAMING, found {job_type.value}."
+    if (before.program is None) is is_program:
+        was, is_now = ("a graph", "a program") if is_program else ("a program", "a graph")
+        return f"The job is {was} and its new version {is_now}: their checkpoints are not the same."
+    return None
 
 
 def query_incompatibilities(before: Query, after: Query, *, redistributed: bool = False) -> list[str]:

@@ -230,13 +230,16 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
     sentences = (
         [f"The job runs at {in_words(state.graph, running)}."] if running else ["No query of it runs."]
     )
+    if state.graph.awaits_query:
+        sentences = ["The program runs, and has not started a query yet."]
     for how, vertices in idle.items():
         sinks = [each.name for each in state.graph.vertices if each.is_sink and each.id in vertices]
         if sinks:
             sentences.append(f"Queries {how}: {', '.join(sinks[:10])}{' ...' * (len(sinks) > 10)}.")
     for bounds in state.graph.bounds[:20]:
-        if bounds.vertex not in state.graph.by_name:
-            near = hint(bounds.vertex, state.graph.by_name)
+        known = () if state.graph.awaits_query else state.graph.by_name
+        if bounds.vertex not in known:
+            near = hint(bounds.vertex, known)
             sentences.append(f"The bounds of {shown(bounds.vertex)} wait for a vertex of this name.{near}")
     return sentences
 

@@ -49,11 +49,11 @@ from app.worker.requests.declared import (
 )
 from app.worker.requests.driver_logs import DriverLogs
 from app.worker.requests.dry_run import dry_run, short_of_slots
+from app.worker.requests.environments import Environments
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.executor_logs import ExecutorLogs
 from app.worker.requests.explanation import explanation
 from app.worker.requests.livy import LivyBatches
-from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.requests.replacing import Replacing
 from app.worker.requests.requirements import (
     RescaleCancellation,
@@ -101,7 +101,6 @@ class ControlPlane:
         offer: Offer | None = None,
         shown: Shown | None = None,
         slot_holding_ms: int = HOLDING_MS,
-        planning_timeout_s: float = PLANNING_TIMEOUT_S,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
@@ -123,8 +122,8 @@ class ControlPlane:
             validate_states=validate_states,
             tracing=tracing,
         )
-        self.planner = Planner(host, places, limit_s=planning_timeout_s)
-        self.submission = Submission(self._keeper, self.planner, new_id)
+        self.environments = Environments(host, places)
+        self.submission = Submission(self._keeper, self.environments, new_id)
         self.submit = self.submission.submit
         self.logs = DriverLogs(store, lambda: self._closing)
         self.executor_logs = ExecutorLogs(store, places.cluster)
@@ -159,11 +158,10 @@ class ControlPlane:
         return ControlPlanes(self._keeper, ownership)
 
     async def close(self) -> None:
-        """Stop working on every job; drivers keep running. Waiting drivers are sent away, and those that plan programs
-        are ended. Harmless when repeated."""
+        """Stop working on every job; drivers keep running. Waiting drivers are sent away. Harmless when repeated."""
         self._closing = True
         self.events.close()
-        await self.planner.close()
+        await self.environments.close()
         await self.submission.syntax.close()
         await self._keeper.close()
 

@@ -52,6 +52,10 @@ class StateConflict(ControlPlaneError):
     """409: the state of the job forbids it"""
 
 
+class NotYet(StateConflict):
+    """409: the job has not come so far. It may have in a moment"""
+
+
 class StaleVersion(ControlPlaneError):
     """412: If-Match names a version that is not the current one"""
 

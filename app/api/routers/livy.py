@@ -19,7 +19,7 @@ from app.api.info import ServerInfo
 from app.api.limits import FORM_LIMIT_BYTES
 from app.api.openapi import refusals, request_body
 from app.api.parameters import MAX_NUMBER, IdempotencyKey, WholeNumber
-from app.api.requests import read_json_object, while_connected
+from app.api.requests import read_json_object
 from app.api.routes import Operation
 from app.api.schema import livy as schema
 from app.model.graphdoc import GraphErrors
@@ -113,7 +113,7 @@ async def create_batch(
     key = await key_of(principal, idempotency_key, document, files)
 
     async def submitted() -> str:
-        graph = await while_connected(request, plane.submission.plan(batch.program, files))
+        graph = await plane.submission.graph_of(batch.program, files)
         return await plane.submit(graph, files, principal, is_livy_batch=True, key=key)
 
     try:

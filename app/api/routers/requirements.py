@@ -84,12 +84,12 @@ _ASKED = {
 async def get_resource_requirements(job: Job) -> Response:
     """The bounds of parallelism of every vertex
 
-    A bound that was declared as -1 is shown as its default.
+    A bound that was declared as -1 is shown as its default. A program has no vertices before it has started a query.
     """
     requirements = job.state.requirements
     entries = [
         f'"{vertex_id}":{{"parallelism":{{"lowerBound":{bounds.lower},"upperBound":{bounds.upper}}}}}'
-        for vertex_id, bounds in requirements
+        for vertex_id, bounds in (() if job.state.graph.awaits_query else requirements)
     ]
     body = "{" + ",".join(entries) + "}"
     return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})

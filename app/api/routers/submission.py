@@ -170,7 +170,7 @@ _DryRun = Annotated[
     Boolean,
     Query(
         alias="dryRun",
-        description="Answer 200 with the document and all defaults (for a program: its vertices); store nothing.",
+        description="Answer 200 with the document and all defaults; store nothing. Nothing of a program is run.",
     ),
 ]
 
@@ -203,26 +203,23 @@ async def submit_job(
     """Submit a job
 
     The graph as JSON or YAML, or a multipart form with the part `graph` and the files that it lists under artifacts.
-    All errors of a graph are answered at once, each with its place. A document with `script` is a program: a driver
-    runs it up to where it waits for its queries, which takes some seconds, and its vertices are read from its plan.
-    The end of the connection ends this planning. With `from` the job continues from a copy of a checkpoint.
+    All errors of a graph are answered at once, each with its place. A document with `script` is a program: its syntax
+    is checked, and its vertices come when it starts its queries. With `from` they continue from copies of checkpoints.
     A repeated request with its Idempotency-Key is answered with the job of the first one, and submits nothing.
     """
     files = sent.files
 
-    async def planned() -> JobGraph:
-        if isinstance(sent.graph, JobGraph) and not sent.graph.runtime.is_own:
-            return sent.graph
-        return await while_connected(request, plane.submission.plan(sent.graph, files))
+    async def graph_of() -> JobGraph:
+        return await while_connected(request, plane.submission.graph_of(sent.graph, files))
 
     if dry_run:
-        graph = await planned()
+        graph = await graph_of()
         await plane.submission.check(graph, files)
         return json_response(masked_document(to_document(graph)))
     key = await key_of(principal, idempotency_key, sent.document, files)
 
     async def submitted() -> str:
-        return await plane.submit(await planned(), files, principal, key=key)
+        return await plane.submit(await graph_of(), files, principal, key=key)
 
     job_id = await plane.submission.keys.once(key, submitted)
     response.headers["Location"] = url = f"/jobs/{job_id}"
@@ -258,23 +255,23 @@ async def replace_job(
 ) -> Response | schema.Replaced:
     """Replace a running job by a new version of it
 
-    The new version, a graph or a program as in POST /jobs, is planned and compared with the checkpoints of the job
-    before anything is stopped. Then the version in force stops at a batch boundary, and the new version continues from
-    its checkpoints, with the job's id, name and history. If it commits no batch, the previous version comes back.
+    What can be said of the new version, a graph or a program as in POST /jobs, without running it is said before
+    anything is stopped. Then the version in force stops at a batch boundary, and the new version continues from its
+    checkpoints, with the job's id, name and history. If it fails, or commits no batch, the previous version comes back.
     `GET /jobs/:jobid/versions` has the outcome. With dryRun=true nothing changes, and the answer (200) is
     the document with all defaults if it would be accepted.
     """
     files = sent.files
 
-    async def planned() -> JobGraph:
-        return await while_connected(request, plane.replacing.planned(jobid, sent.graph, files))
+    async def graph_of() -> JobGraph:
+        return await while_connected(request, plane.replacing.graph_of(jobid, sent.graph, files))
 
     if dry_run:
-        return json_response(masked_document(to_document(await planned())))
+        return json_response(masked_document(to_document(await graph_of())))
     key = await key_of_version(idempotency_key, sent.document, files)
 
     async def replaced() -> int:
-        return await plane.replacing.replace(jobid, await planned(), files, principal, key)
+        return await plane.replacing.replace(jobid, await graph_of(), files, principal, key)
 
     number = await plane.replacing.once(jobid, key, replaced)
     url = f"/jobs/{jobid}/versions"

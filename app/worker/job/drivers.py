@@ -141,10 +141,13 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
             return None
 
 
-def query_started(state: JobState, report: Report, attempt: int) -> events.Event | None:
-    """The event of a query that a program has started. What a driver says of its vertices may be no graph."""
+def query_started(state: JobState, report: Report, attempt: int, refusal: str | None) -> events.Event | None:
+    """The event of a query that a program has started. What a driver says of its vertices may be no graph. ``refusal``:
+    why the job may not run it."""
     if state.graph.program is None or state.attempt != attempt:
         return None
+    if refusal is not None:
+        return events.AttemptFailed(attempt, refusal, stopped=False, recoverable=False)
     try:
         graph = grown(state.graph, report.planned)
         if len(graph.by_id.keys() - state.graph.over - growth.absent(state)) > MAX_VERTICES:

@@ -32,6 +32,7 @@ from app.worker.job.files import make_working_dir
 from app.worker.job.load import Load, total_backlog
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
+from app.worker.job.own_checkpoints import refuse_checkpoint
 from app.worker.job.pace import PaceMeter
 from app.worker.job.persistence import JobWriter, ended_ms, latest_ms
 from app.worker.job.worker import JobWorker
@@ -211,7 +212,9 @@ class Job:
         self.attempts.on_report(report)
         self.acknowledged = (attempt, report.seq)
         if report.type == "query-started":
-            self.worker.deliver(lambda state: query_started(state, report, attempt))
+            others = [job.state for job in self._keeper.jobs.values()]
+            refusal = refuse_checkpoint(self.state, report.planned, others, self._places)
+            self.worker.deliver(lambda state: query_started(state, report, attempt, refusal))
             # Reports that follow are about its vertices.
             await self.worker.settle()
         elif (event := event_of(report, attempt, self._meter)) is not None:

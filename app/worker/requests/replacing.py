@@ -1,5 +1,5 @@
-"""A new version of a running job: it is planned and compared with the version in force before that one is
-stopped, and then stored.
+"""A new version of a running job: what can be said without running it is checked, and then it is stored. Whether the
+queries of a program go on from their checkpoints, the driver sees when it starts each of them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 import structlog
 
 from app.durablefiles import remove_tree
-from app.model.compatibility import incompatibilities
+from app.model.compatibility import incompatibilities, kind_mismatch
 from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_program import ProgramDocument
-from app.model.jobgraph import JobGraph, JobType, NamedBounds
+from app.model.jobgraph import JobGraph, JobType
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import VersionRequested
 from app.scheduler.adaptive.repartition import is_left_to_idle
@@ -59,29 +59,32 @@ class Replacing:
             request_hash, version, changed = stored
             return first_answer(key, (request_hash, RequirementsResult(version, changed))).version
 
-    async def planned(
+    async def graph_of(
         self, job_id: str, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]
     ) -> JobGraph:
         """The graph of the new version, which fits the checkpoints as far as can be told. Nothing is stored. To be
-        cancelled as `Submission.plan`.
+        cancelled as `Submission.graph_of`.
 
         It keeps the name of the job, on which the ids of the vertices depend.
         """
         state = self._state(job_id)
         refuse(state)
-        name = state.graph.name
+        before, name = state.graph, state.graph.name
         if isinstance(submitted, ProgramDocument):
             if submitted.program.origin is not None:
                 raise InvalidRequest(
                     "from: a new version goes on from the checkpoints of its job: leave it out, or submit a job of its "
                     "own."
                 )
-            program = _with_bounds_of(dataclasses.replace(submitted, name=name), state.graph)
-            graph = _with_origin_of(await self._submission.plan(program, artifacts, job_id), state.graph)
+            if (why := kind_mismatch(before, submitted.type, is_program=True)) is not None:
+                raise InvalidRequest(why)
+            program = dataclasses.replace(submitted, name=name)
+            graph = await self._submission.graph_of(program, artifacts, before=before)
+            graph = _with_origin_of(graph, before)
         else:
             named = parse_document({**to_document(submitted), "name": name})
             _refuse_incompatible(state, named)
-            graph = await self._submission.plan(named, artifacts, job_id)
+            graph = await self._submission.graph_of(named, artifacts, before=before)
         _refuse_incompatible(self._state(job_id), graph)
         await self._submission.checked(job_id, graph, artifacts, None)
         return graph
@@ -198,14 +201,3 @@ def _with_origin_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     return dataclasses.replace(
         graph, program=dataclasses.replace(graph.program, origin=before.program.origin)
     )
-
-
-def _with_bounds_of(program: ProgramDocument, graph: JobGraph) -> ProgramDocument:
-    """``program``, with the bounds that ``graph`` was submitted with where it says none of its own."""
-    said = {each.vertex for each in program.bounds}
-    before = tuple(
-        NamedBounds(vertex.name, vertex.lower_bound, vertex.parallelism)
-        for vertex in graph.vertices
-        if vertex.name not in said
-    )
-    return dataclasses.replace(program, inherited=before)

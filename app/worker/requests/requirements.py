@@ -26,7 +26,7 @@ from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.timeline import next_record_uuid
 from app.worker.job.mailbox import RequestDecision
-from app.worker.refusals import InvalidRequest, StateConflict
+from app.worker.refusals import InvalidRequest, NotYet, StateConflict
 from app.worker.requests.declared import refusal_by_cap, refuse_ended, refuse_stale
 from app.worker.views import (
     GivenDeadline,
@@ -178,6 +178,11 @@ def _instant(at_ms: int) -> str:
 def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahead_ms: int) -> RequestDecision:
     """What a PUT of requirements does, seeing the state that is current when its turn comes."""
     refuse_ended(state.job_id, status_of(state), update.refusal)
+    if state.graph.awaits_query:
+        raise NotYet(
+            f"The program of job {state.job_id} has not started a query yet, so it has no vertices. Bounds of its "
+            "vertices, by name, that it was submitted with apply when they come."
+        )
     refuse_stale(update, state.requirements.version)
     deadline = deadline_of(state, update.deadline, now_ms, ahead_ms)
     bounds, errors = resolve_bounds(state, update.bounds)

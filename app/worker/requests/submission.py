@@ -1,4 +1,4 @@
-"""A submitted job is checked, planned if it is a program (by `planning`), and becomes durable."""
+"""A submitted job is checked, as far as that can be done without running it, and becomes durable."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import structlog
 
 from app.durablefiles import is_within
 from app.model.graphdoc import GraphErrors, to_document
-from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
-from app.model.jobgraph import JobGraph, JobType, PlannedSpec
+from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_version
+from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
-from app.model.locations import plain_location
 from app.model.needs import lacking, with_what_is_possible
 from app.model.options import JobOptions
 from app.model.ownsettings import refused_on_cluster
@@ -23,7 +22,7 @@ from app.model.requirements import Requirements
 from app.model.sparkui import refused_ui
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import StartScheduling
-from app.scheduler.adaptive.state import Finished, JobState
+from app.scheduler.adaptive.state import Finished
 from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state
 from app.store.errors import JobExists, KeyUsed, OutcomeUnknown, StoreError
@@ -38,12 +37,13 @@ from app.store.writes import (
     UnitOfWork,
 )
 from app.worker.job.files import touch, write_artifacts
+from app.worker.job.own_checkpoints import checkpoints_of
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.refusals import InDoubt, InvalidRequest, StateConflict, Unavailable
 from app.worker.requests.artifacts import refused_artifacts
 from app.worker.requests.declared import refusal_at_submission
-from app.worker.requests.planning import Planner
+from app.worker.requests.environments import Environments
 from app.worker.requests.requirements import initial_requirements
 from app.worker.requests.submission_keys import SubmissionKeys
 from app.worker.requests.syntax import SyntaxHelper
@@ -56,74 +56,64 @@ _DOUBT_RETRY_S = 0.5
 class Submission:
     """How jobs come in."""
 
-    def __init__(self, keeper: JobKeeper, planner: Planner, new_id: Callable[[], str]) -> None:
-        self._keeper, self._planner, self._new_id = keeper, planner, new_id
-        self._host, self._places = keeper.host, keeper.places
+    def __init__(self, keeper: JobKeeper, environments: Environments, new_id: Callable[[], str]) -> None:
+        self._keeper, self._environments, self._new_id = keeper, environments, new_id
+        self._places = keeper.places
         self.keys, self.syntax = SubmissionKeys(keeper.store), SyntaxHelper()
 
-    async def plan(
+    async def graph_of(
         self,
         submitted: JobGraph | ProgramDocument,
         artifacts: Mapping[str, bytes],
-        version_of: str | None = None,
+        *,
+        before: JobGraph | None = None,
     ) -> JobGraph:
-        """The job graph of what was submitted, which may be a new version of a job: a driver is started for a program,
-        and what other jobs are to run in is looked at. Nothing is stored. To be cancelled when nobody waits for it any
-        more."""
-        if isinstance(submitted, JobGraph):
-            if submitted.runtime.is_own:
-                # Before minutes are spent on what it is to run in.
-                await self.checked("", submitted, artifacts, None)
-            return await self._looked_at(submitted, artifacts)
-        program = submitted
-        listed = program.artifacts
-        errors = await asyncio.to_thread(refused_artifacts, listed, artifacts, program=True)
+        """The job graph of what was submitted, of which all was checked that can be without running it. Nothing is
+        stored. ``before``: the graph of the job that it is a new version of. To be cancelled when nobody waits for it
+        any more: what a document or a new version is to run in may have to be built.
+
+        Raises:
+            InvalidRequest, StateConflict: it would be refused.
+            Unavailable: it could not be found out now.
+        """
+        graph = (
+            submitted
+            if isinstance(submitted, JobGraph)
+            else await self._graph_of(submitted, artifacts, before)
+        )
+        if not graph.runtime.is_own or (graph.program is not None and before is None):
+            # A program that cannot get its environment ends when its first attempt asks for it.
+            return graph
+        # Before minutes are spent on what it is to run in.
+        await self.checked("", graph, artifacts, None)
+        looked = await self._environments.look(graph.runtime, artifacts)
+        if errors := lacking(graph, looked):
+            raise InvalidRequest(*errors)
+        return with_what_is_possible(graph, looked)
+
+    async def _graph_of(
+        self, program: ProgramDocument, artifacts: Mapping[str, bytes], before: JobGraph | None
+    ) -> JobGraph:
+        script = program.program.script
+        errors = await asyncio.to_thread(refused_artifacts, program.artifacts, artifacts, program=True)
         errors += _refused_settings(program.config, self._places)
         if errors:
             raise InvalidRequest(*errors)
-        if program.type is JobType.BATCH:
-            return await self._looked_at(await self._graph_of_batch(program, artifacts), artifacts)
         if program.program.origin is not None:
             self._check_origin(program.program.origin)
-        try:
-            planned = await self._planner.plan(program, artifacts, version_of)
-            if planned.error is not None:
-                raise (StateConflict if planned.conflict else InvalidRequest)(planned.error)
-            return graph_of(program, planned)
-        except GraphErrors as error:
-            self._host.refill()
-            raise InvalidRequest(*error.errors) from None
-        except BaseException:
-            self._host.refill()
-            raise
-
-    async def _graph_of_batch(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
-        """There is nothing to be planned in a BATCH program."""
-        script = program.program.script
         if program.runtime.environment is None:
             # Another Python may take what this one does not.
             fault = await self.syntax.find_fault(script, artifacts[script])
             if fault is not None:
                 raise InvalidRequest(fault)
         try:
-            return graph_of_batch(program)
+            return graph_of(program) if before is None else graph_of_version(program, before)
         except GraphErrors as error:
             raise InvalidRequest(*error.errors) from None
 
-    async def _looked_at(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> JobGraph:
-        """``graph``, if what it is to run in can be had and has what it needs."""
-        if graph.runtime.is_own:
-            looked = await self._planner.look(graph.runtime, artifacts)
-            if errors := lacking(graph, looked):
-                raise InvalidRequest(*errors)
-            return with_what_is_possible(graph, looked)
-        return graph
-
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
         """Refuse what `submit` would refuse. Nothing is stored."""
-        self._refill(graph)
         await self.checked("", graph, artifacts, None)
-        self._check_checkpoints(graph)
 
     async def submit(
         self,
@@ -141,7 +131,6 @@ class Submission:
         """
         job_id = self._new_id()
         options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
-        self._check_checkpoints(graph)
         now_ms = self._keeper.clock.now_ms()
         state = initial_state(job_id, graph, options, requirements, now_ms)
         unit = UnitOfWork(job_id, FIRST_EPOCH).add(
@@ -162,38 +151,11 @@ class Submission:
             *([] if key is None else [key]),
         )
         job = self._keeper.build_new(state, now_ms, requested_by)
-        try:
-            is_new = await make_durable(self._keeper, unit, artifacts)
-        except BaseException:
-            self._refill(graph)
-            raise
-        if is_new:
+        if await make_durable(self._keeper, unit, artifacts):
             self._keeper.add(job)
             job.deliver(StartScheduling())
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
         return job_id
-
-    def _refill(self, graph: JobGraph) -> None:
-        """After the planning of a job that does not start. One that starts has another warm driver made once it runs:
-        until then that would be in its way."""
-        if graph.program is not None:
-            self._host.refill()
-
-    def _check_checkpoints(self, graph: JobGraph) -> None:
-        """
-        Raises:
-            StateConflict: the program has chosen a checkpoint that another job writes.
-        """
-        chosen = checkpoints_of(graph, None)
-        for job in self._keeper.jobs.values() if chosen else ():
-            state = job.state
-            used = chosen.keys() & self._checkpoints_of(state).keys()
-            if used and not isinstance(state.phase, Finished):
-                place = min(used)
-                raise StateConflict(
-                    f"The checkpoint {place} of {chosen[place]} is that of job {state.graph.name} ({state.job_id}), "
-                    f"which is {status_of(state)}. End that job first, or give the query another checkpointLocation."
-                )
 
     def _check_origin(self, origin: str) -> None:
         """
@@ -202,7 +164,8 @@ class Submission:
         """
         for job in self._keeper.jobs.values():
             state = job.state
-            written = (str(self._places.checkpoint_dir(state.job_id)), *self._checkpoints_of(state))
+            own = checkpoints_of(state.graph, self._places.working_dir(state.job_id))
+            written = (str(self._places.checkpoint_dir(state.job_id)), *own)
             if not isinstance(state.phase, Finished) and any(
                 is_within(one, [Path(other)])
                 for path in written
@@ -212,9 +175,6 @@ class Submission:
                     f"from: the checkpoint {origin} is that of job {state.graph.name} ({state.job_id}), which is "
                     f"{status_of(state)}. End that job first, or replace it by a new version."
                 )
-
-    def _checkpoints_of(self, state: JobState) -> dict[str, str]:
-        return checkpoints_of(state.graph, self._places.working_dir(state.job_id))
 
     async def checked(
         self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
@@ -234,23 +194,6 @@ class Submission:
         if errors:
             raise InvalidRequest(*errors)
         return options, requirements
-
-
-def checkpoints_of(graph: JobGraph, working_dir: Path | None) -> dict[str, str]:
-    """The checkpoints that a program has chosen, and the vertices of their sinks.
-
-    ``working_dir``: that of the job; None if it has none yet, so that no other job has what is in it. Behind links,
-    only drivers know which directory a checkpoint is.
-    """
-    found: dict[str, str] = {}
-    for vertex in graph.vertices:
-        if isinstance(vertex.operation, PlannedSpec) and (own := vertex.operation.checkpoint):
-            place = plain_location(own)
-            if place is None and working_dir is not None:
-                place = plain_location(f"{working_dir}/{own.removeprefix('file:')}")
-            if place is not None:
-                found[place] = vertex.name
-    return found
 
 
 def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:
