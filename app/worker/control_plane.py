@@ -61,6 +61,7 @@ from app.worker.requests.requirements import (
     decide_cancellation,
     decide_update,
     not_there_yet,
+    refuse_early,
     resolve_bounds,
     resolve_partitions,
 )
@@ -261,6 +262,7 @@ class ControlPlane:
     async def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun:
         await reading(self._keeper.broker.refresh())
         state = self._running(job_id, update.refusal).state
+        refuse_early(state)
         refuse_stale(update, state.requirements.version)
         bounds, errors = resolve_bounds(state, update.bounds)
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)

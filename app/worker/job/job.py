@@ -339,7 +339,7 @@ class Job:
         if not batch and (cluster is not None or places.url is not None):
             there_are = self._keeper.broker.pool.total
             slots = max(0 if cluster else places.slots, there_are, plan.slot_count)
-        name = state.graph.name
+        name, replacement = state.graph.name, state.versions.replacement
         return DriverSpec(
             job_id=state.job_id,
             job_name=name
@@ -375,6 +375,7 @@ class Job:
             private=tuple(map(str, places.private)),
             since_ms=change_began_ms(state),
             working_dir=str(places.working_dir(state.job_id)),
+            on_trial=replacement is not None and replacement.stage == "Trial",
         )
 
     def _results_of_ended(self) -> tuple[str, ...]:

@@ -178,11 +178,7 @@ def _instant(at_ms: int) -> str:
 def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahead_ms: int) -> RequestDecision:
     """What a PUT of requirements does, seeing the state that is current when its turn comes."""
     refuse_ended(state.job_id, status_of(state), update.refusal)
-    if state.graph.awaits_query:
-        raise NotYet(
-            f"The program of job {state.job_id} has not started a query yet, so it has no vertices. Bounds of its "
-            "vertices, by name, that it was submitted with apply when they come."
-        )
+    refuse_early(state)
     refuse_stale(update, state.requirements.version)
     deadline = deadline_of(state, update.deadline, now_ms, ahead_ms)
     bounds, errors = resolve_bounds(state, update.bounds)
@@ -212,6 +208,15 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
     # That of the bounds, or that of the start of a job that has no record yet.
     rescale = next_record_uuid(state)
     return RequestDecision(event, RequirementsResult(version, True, waiting, rescale))
+
+
+def refuse_early(state: JobState) -> None:
+    """Raises NotYet: there is no vertex that could have bounds."""
+    if state.graph.awaits_query:
+        raise NotYet(
+            f"The program of job {state.job_id} has not started a query yet, so it has no vertices. Bounds that it was "
+            "submitted with, by name, apply when they come."
+        )
 
 
 def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:
