@@ -9,20 +9,17 @@ from app.driver.failures import DriverError
 from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.jobgraph import JobGraph
-from app.model.protocol import DriverSpec, PlanningSpec
+from app.model.protocol import DriverSpec
 
 
-def read_assignment(path: Path) -> PlanningSpec | tuple[DriverSpec, JobGraph]:
-    """The assignment: that of a program that is to be planned, or else an attempt's with its job graph.
+def read_assignment(path: Path) -> tuple[DriverSpec, JobGraph]:
+    """The assignment of an attempt, with its job graph.
 
     Raises:
         DriverError: the file is not there or not an assignment.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(value, dict) and "answer_file" in value:
-            return from_json(PlanningSpec, value)
-        spec = from_json(DriverSpec, value)
+        spec = from_json(DriverSpec, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise DriverError(f"The assignment {path} cannot be read: {error.strerror}.") from error
     except (TypeError, ValueError) as error:

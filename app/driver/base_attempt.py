@@ -176,7 +176,11 @@ class BaseAttempt(ABC):
 
     def _connect(self, session: SparkSession) -> ControlPlaneClient:
         # The job does not wait for the control plane: it may be away, and the assignment says all that is needed.
-        client = self._start_client(session, self._inbox.put, self._on_fenced)
+        if (client := self._client) is None:
+            client = self._start_client(session, self._inbox.put, self._on_fenced)
+        else:
+            # It was started before there was a session.
+            client.register(self._registration(session))
         self._news = ExecutorNews(self._executors, client.report, self._sight)
         return client
 

@@ -87,6 +87,12 @@ class ControlPlaneClient:
         for thread in self._threads:
             thread.start()
 
+    def register(self, registration: Registration) -> None:
+        """Say what is known of the driver now, before any report that follows."""
+        with self._changed:
+            self._registration = registration
+            self._changed.notify_all()
+
     def report(self, **fields: Any) -> None:
         """Take down a report for delivery; it gets the next number."""
         fields = {name: _bounded(value) for name, value in fields.items()}
@@ -125,14 +131,17 @@ class ControlPlaneClient:
                 log.exception("the thread that talks to the control plane ended")
 
     def _deliver_reports(self) -> None:
-        self._call("POST", "register", dataclasses.asdict(self._registration), self._take_orders)
-        self._registered.set()
+        known: Registration | None = None
         while not self._closed.is_set():
             with self._changed:
-                while not self._reports and not self._closed.is_set():
+                while not self._reports and self._registration is known and not self._closed.is_set():
                     self._changed.wait()
-                waiting = list(self._reports)
-            if waiting:
+                registration, waiting = self._registration, list(self._reports)
+            if registration is not known:
+                self._call("POST", "register", dataclasses.asdict(registration), self._take_orders)
+                self._registered.set()
+                known = registration
+            elif waiting:
                 self._call("POST", "reports", _body_of(waiting), self._take_acknowledgement)
 
     def _fetch_orders(self) -> None:

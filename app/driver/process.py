@@ -29,8 +29,8 @@ from app.driver.rope import Rope
 from app.durablefiles import is_within
 from app.model.jobgraph import JobGraph, JobType
 from app.model.ownsettings import APP_NAME
-from app.model.protocol import WORKING_DIR, DriverSpec, PlanningSpec, Registration
-from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
+from app.model.protocol import WORKING_DIR, DriverSpec, Registration
+from app.model.sparkui import LOOPBACK
 from app.model.variables import VARIABLES
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class DriverProcess:
         self._rope = rope
         self._attempt: BaseAttempt | None = None
         self._terminated = False
-        self._is_planning = False
         self._session: SparkSession | None = None
         self._started_with: Mapping[str, str] = {}
         self._job_id = ""
@@ -144,13 +143,10 @@ class DriverProcess:
         assignment = None if self._terminated else self._rope.next()
         if assignment is None:
             return None
-        assigned = read_assignment(assignment)
-        spec = assigned if isinstance(assigned, PlanningSpec) else assigned[0]
+        spec, graph = read_assignment(assignment)
         self._set_variables(spec.graph)
         self._go_to_working_dir(spec.working_dir)
-        if isinstance(assigned, PlanningSpec):
-            self._plan(assigned)
-        self._attempt = self._attempt_of(*assigned)
+        self._attempt = self._attempt_of(spec, graph)
         return None if self._terminated else self._attempt
 
     def _tell_job(self, error: DriverError) -> None:
@@ -158,9 +154,8 @@ class DriverProcess:
         from app.driver.base_attempt import leave_word, told_of
 
         assignment = None if self._warm else self._rope.next()
-        assigned = None if assignment is None else read_assignment(assignment)
-        if assigned is not None and not isinstance(assigned, PlanningSpec):
-            spec, _ = assigned
+        if assignment is not None:
+            spec, _ = read_assignment(assignment)
             self._link_log(Path(spec.work_dir))
             told = {"type": "failed", "plan_version": spec.plan_version, **told_of(describe(error))}
             leave_word(Path(spec.work_dir), told)
@@ -224,57 +219,22 @@ class DriverProcess:
             jvm_end=self.jvm.end,
         )
 
-    def _plan(self, spec: PlanningSpec) -> NoReturn:
-        """Plan a program, which has this thread; then the process ends."""
-        from app.driver.program.planning import plan_program
-
-        self._link_log(Path(spec.work_dir))
-        self._is_planning = True
-        # No request waits for the answer if the server is gone.
-        self._rope.hang_on()
-        plan_program(spec, self._planning_session, self.leave)
-
-    def _planning_session(self, spec: PlanningSpec) -> SparkSession:
-        """A session on this host: what a program does before its queries start is small."""
-        master = spec.master if spec.master.startswith("local") else f"local[{spec.slots}]"
-        conf = {name: value for name, value in spec.spark_conf.items() if name not in (UI_ENABLED, UI_PORT)}
-        return self._session_of(spec.job_name, master, conf, spec.artifacts_dir)
-
     def _session_for(self, spec: DriverSpec) -> SparkSession:
-        return self._session_of(
-            spec.job_name,
-            spec.master,
-            {APP_NAME: str(spec.graph["name"]), **spec.spark_conf},
-            spec.artifacts_dir,
-            spec.job_id,
-            executors=spec.executors,
-            executor_conf=spec.executor_conf,
-            archive=_archive(),
-        )
-
-    def _session_of(
-        self,
-        name: str,
-        master: str,
-        conf: Mapping[str, str],
-        artifacts_dir: str,
-        job_id: str = "",
-        **executors: Any,
-    ) -> SparkSession:
         """A new session, in the SparkContext of the warm-up or of the session before, if that fits: it saves the start
         of one and of its workers."""
         from app.driver.session import close_session, local_master, open_session, unfit_setting
         from app.driver.variables import changed_since, for_executors, tell_jvm
 
         if self._executor_variables is None:
-            self._follow_program(artifacts_dir)
+            self._follow_program(spec.artifacts_dir)
             changed = changed_since(self.jvm.environment)
             tell_jvm(changed)
             self._executor_variables = for_executors(self._variables or {}, changed)
-        master = local_master(master, conf)
+        conf = {APP_NAME: str(spec.graph["name"]), **spec.spark_conf}
+        master = local_master(spec.master, conf)
         before = self._session
         if before is None or not (
-            self._job_id in ("", job_id)
+            self._job_id in ("", spec.job_id)
             and before.sparkContext.master == master
             and unfit_setting(conf, self._started_with) is None
         ):
@@ -282,9 +242,9 @@ class DriverProcess:
             if before is not None:
                 close_session(before)
                 before = None
-        self._session, self._job_id = None, job_id
+        self._session, self._job_id = None, spec.job_id
         self._session = open_session(
-            app_name=name,
+            app_name=spec.job_name,
             master=master,
             work_dir=str(self._scratch_dir),
             socket_dir=self._socket_dir,
@@ -292,16 +252,16 @@ class DriverProcess:
             before=before,
             working_dir=self._working_dir,
             variables=self._executor_variables,
-            **executors,
+            executors=spec.executors,
+            executor_conf=spec.executor_conf,
+            archive=_archive(),
         )
-        if self._worker_python is not None and not executors.get("executors"):
+        if self._worker_python is not None and not spec.executors:
             self._session.sparkContext.pythonExec = str(self._worker_python)
         return self._session
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         self._terminated = True
-        if self._is_planning:
-            self.leave(0)
         if self._attempt is not None:
             self._attempt.terminate()
         else:

@@ -23,7 +23,6 @@ class Rope:
         self.let_go: Callable[[], object] = _end_all
         self._assignments: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._has_job = False
-        self._is_cut = False
         threading.Thread(target=self._follow, name="rope", daemon=True).start()
 
     def next(self) -> Path | None:
@@ -34,12 +33,6 @@ class Rope:
         """Whoever waits for an assignment is to get none."""
         self._assignments.put(None)
 
-    def hang_on(self) -> None:
-        """What the process was given is no job: it ends with the rope all the same."""
-        self._has_job = False
-        if self._is_cut:
-            self.let_go()
-
     def _follow(self) -> None:
         # Without a buffer: this thread would hold its lock while the interpreter shuts down.
         with contextlib.suppress(OSError), open(0, "rb", buffering=0, closefd=False) as lines:
@@ -47,7 +40,6 @@ class Rope:
                 if line.strip():
                     self._has_job = True
                     self._assignments.put(Path(line.decode().strip()))
-        self._is_cut = True
         if not self._has_job:
             self.let_go()
         self._assignments.put(None)

@@ -49,7 +49,7 @@ _PARTS = ("driver", "model")
 def run_program(
     program: ProgramSpec, artifacts_dir: Path, artifacts: Sequence[str], places: Places
 ) -> Failure | None:
-    """Run ``program`` and its threads to the end. Why it failed; None if it ended well. ``places`` has the place.
+    """Run ``program`` and its threads to the end. Why it failed; None if it ended well.
 
     What it leaves behind in this process stays: its module is `__main__` from here on, so that its functions are
     pickled by value also when Spark needs them later.
@@ -58,10 +58,7 @@ def run_program(
     try:
         module, code = _prepare(program, artifacts_dir, artifacts)
         exec(code, module.__dict__)  # noqa: S102 - this is what the job is
-        lines = Path(str(module.__file__)).read_bytes().count(b"\n") + 1
-        places.end = f"{program.script}, line {lines}"
     except BaseException as error:  # a program may end in any way, sys.exit included
-        places.end = places.of_error(error)
         failure = failure_of(error, places)
         if failure is not None:
             return failure

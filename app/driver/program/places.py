@@ -24,8 +24,6 @@ class Places:
 
     def __init__(self, artifacts_dir: Path, script: str) -> None:
         self.script = script
-        self.end = script
-        """Where the program has ended, once it has."""
         # As Python writes it into code, and as the file system has it.
         self._roots = tuple(
             {f"{os.path.abspath(artifacts_dir)}{os.sep}", f"{artifacts_dir.resolve()}{os.sep}"}
@@ -42,10 +40,6 @@ class Places:
     def is_inside(self) -> bool:
         """Whether the program has called what runs in this thread."""
         return self.of_frame(sys._getframe(1)) is not None
-
-    def is_caller(self) -> bool:
-        """Whether the program has called the function that asks, itself."""
-        return self.named(sys._getframe(2).f_code.co_filename) is not None
 
     def of_frame(self, frame: FrameType | None) -> str | None:
         """The innermost place of the program at or around ``frame``."""

@@ -13,7 +13,6 @@ from app.driver.program.places import Places
 _POLL_S = 0.2
 # Between two lines of a program there is less, but for what it waits for.
 _STILL_S = 2.0
-_OTHERS_WITHIN_S = 15.0
 _IDLE_S = 8.0
 # The function of Py4J in which a call of Java's runs.
 _CALLED = "_call_proxy"
@@ -26,18 +25,6 @@ class ProgramThreads:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._waiting: set[int] = set()
-
-    def await_others(self) -> None:
-        """Until every other thread of the program stands still too, which may be about to start a query of its own; for
-        some time at most."""
-        end = time.monotonic() + _OTHERS_WITHIN_S
-        self._waiting.add(threading.get_ident())
-        seen: dict[int, tuple[_Position, float]] = {}
-        while time.monotonic() < end:
-            if all(each >= _STILL_S for each in self._still_s(seen).values()):
-                return
-            _pause(_POLL_S)
 
     def await_idle(self, may_be: Callable[[], bool], over: Callable[[], bool] = lambda: False) -> None:
         """Until all of them have stood still for a while, as long as ``may_be``; or until it is ``over``."""
@@ -48,14 +35,14 @@ class ProgramThreads:
                 if may_be():
                     return
                 seen.clear()
-            _pause(_POLL_S)
+            time.sleep(_POLL_S)
 
     def _still_s(self, seen: dict[int, tuple[_Position, float]]) -> dict[int, float]:
         """For how long each thread that waits for no query has been where it is; ``seen`` is kept between two looks."""
         now = time.monotonic()
         found = {}
         for ident, frame in sys._current_frames().items():
-            if ident in self._waiting or self._places.of_frame(frame) is None or _is_of_spark(frame):
+            if self._places.of_frame(frame) is None or _is_of_spark(frame):
                 continue
             inner = frame
             while inner.f_back is not None and self._places.named(inner.f_code.co_filename) is None:
@@ -77,5 +64,3 @@ def _is_of_spark(frame: FrameType | None) -> bool:
         frame = frame.f_back
     return False
 
-
-_pause = time.sleep

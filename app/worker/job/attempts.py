@@ -169,9 +169,10 @@ class Attempts:
             await asyncio.to_thread(write_outcome, self._job.attempt_dir(live.attempt), report)
 
     def registered(self, attempt: int, registration: Registration) -> None:
-        """Take note of what the driver of ``attempt`` says of itself, once."""
+        """Take note of what the driver of ``attempt`` says of itself, and again once its program has a session."""
         live = self._live
-        if live is not None and live.attempt == attempt and live.host is None:
+        is_news = live is not None and (live.host is None or (not live.ui_url and registration.ui_url))
+        if live is not None and live.attempt == attempt and is_news:
             self._live = self._recorded = told = described(live, registration)
             row = DescribeDriver(attempt, told.host or "", told.spark_version or "", told.ui_url)
             self._job.deliver(lambda _: None, row)
