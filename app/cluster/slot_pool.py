@@ -19,7 +19,8 @@ from app.cluster.ports import Offer
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.slot_declaration import Releasable
-from app.scheduler.arbiter import Allotment, Claim, arbitrate, reason_of
+from app.scheduler.arbiter import Allotment, Claim, arbitrate
+from app.scheduler.arbiter_sentences import reason_of
 
 HOLDING_MS = 60_000
 """For how long a job keeps what it got before shares are evened out."""

@@ -22,8 +22,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-from app.model.sentences import duration_in_words
-from app.model.slot_share import WEIGHT_MAX, SlotShare
+from app.model.slot_share import WEIGHT_MAX
 from app.model.value import value
 
 
@@ -132,6 +131,7 @@ class Allotment:
     ``allowed`` is less than it holds if it has to give slots back, and more if free slots are to be given to it.
     ``missing`` is what keeps a job with `Why.NO_ROOM` from running. ``due_ms``: when more may be taken from it, because
     somebody wants it; None if not by time alone. ``coming``: how many more it gets of what others are giving back.
+    ``rank``: of a job that is not admitted, its place among the ``waiting`` ones; 0 if it is.
     """
 
     allowed: int
@@ -140,6 +140,8 @@ class Allotment:
     missing: int = 0
     due_ms: int | None = None
     coming: int = 0
+    rank: int = 0
+    waiting: int = 0
 
 
 def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: int) -> dict[str, Allotment]:
@@ -180,6 +182,7 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     back = _left(total, allowed)
     later = _given(takers, bases, shares, allowed, back) if back > now_free else allowed
     allowed = _given(takers, bases, shares, allowed, now_free)
+    ranks = {job_id: rank for rank, job_id in enumerate(waiting, 1)}
     allotments = {}
     for claim in claims:
         may, share = allowed[claim.job_id], shares[claim.job_id]
@@ -189,14 +192,15 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
         )
         # From whom slots may be taken already, they have been: others follow when their time has come.
         due_ms = claim.changed_ms + holding_ms if is_short and may > kept[claim.job_id] else None
-        allotments[claim.job_id] = Allotment(
-            may, share, why, missing, due_ms, max(0, later[claim.job_id] - may)
-        )
+        coming, rank = max(0, later[claim.job_id] - may), ranks.get(claim.job_id, 0)
+        queue = len(waiting) if rank else 0
+        allotments[claim.job_id] = Allotment(may, share, why, missing, due_ms, coming, rank, queue)
     return allotments
 
 
 def _bases(claims: Sequence[Claim], total: int) -> tuple[dict[str, int], dict[str, tuple[Why, int]]]:
-    """What each job has for sure, by rule 1; and why a job is not admitted, with the slots that it is short of."""
+    """What each job has for sure, by rule 1; and why a job is not admitted, with the slots that it is short of: who is
+    to be admitted first comes first."""
     bases = {claim.job_id: claim.floor for claim in claims}
     left = total - sum(bases.values())
     waiting: dict[str, tuple[Why, int]] = {}
@@ -328,72 +332,3 @@ def _why(claim: Claim, allowed: int, share: int, kept: int, *, evens: bool) -> W
         (share == claim.limit, Why.CAPPED),
     )
     return next((why for applies, why in reasons if applies), Why.SHARE)
-
-
-def reason_of(allotment: Allotment, share: SlotShare, total: int) -> str | None:
-    """Why a job gets or gives slots, for its rescale record; None if it may have all that it asks for, or all that
-    there are."""
-    of_all = f"{allotment.share} of {total} slot(s) ({share.in_words()})"
-    match allotment.why:
-        case Why.OVER_CAP | Why.CAPPED:
-            return f"Its cap is {share.cap} slot(s)."
-        case Why.GIVES:
-            return f"Another job is below its lower bounds; the share of this one is {of_all}."
-        case Why.EVENS_OUT:
-            return f"Shares are evened out: that of this job is {of_all}."
-        case Why.SHARE | Why.GROWING | Why.HOLDS | Why.KEEPS if allotment.share < total:
-            return f"Its share is {of_all}."
-        case _:
-            return None
-
-
-def sentences_of(allotment: Allotment, share: SlotShare, *, held: int, total: int, now_ms: int) -> list[str]:
-    """For the explanation of a job that holds ``held`` of ``total`` slots."""
-    if allotment.why is Why.SHARE and allotment.share == total:
-        # There are no more, which is told elsewhere; nobody else has to do with it.
-        return []
-    sentence = _of_one_that_waits(allotment, share) or _of_one_that_has(allotment, share, held, now_ms)
-    return [] if sentence is None else [sentence]
-
-
-def _of_one_that_waits(allotment: Allotment, share: SlotShare) -> str | None:
-    match allotment.why:
-        case Why.NO_ROOM:
-            return (
-                f"Its lower bounds need {allotment.missing} slot(s) more than are free or can be given back."
-            )
-        case Why.AFTER_OTHERS:
-            return f"A job of a higher priority than {share.priority} waits for room, and comes first."
-        case Why.CAP_TOO_LOW:
-            return f"Its cap of {share.cap} slot(s) is below its lower bounds."
-        case Why.ARRIVING:
-            return "Other jobs are giving back slots that its lower bounds need."
-        case _:
-            return None
-
-
-def _of_one_that_has(allotment: Allotment, share: SlotShare, held: int, now_ms: int) -> str | None:
-    gives, more = held - allotment.allowed, held - allotment.share
-    if share.cap is not None and held > share.cap and gives <= 0:
-        return f"It holds {held} slot(s), more than its cap of {share.cap}, and cannot give any back while it runs."
-    match allotment.why:
-        case Why.OVER_CAP if gives > 0:
-            return f"It gives {gives} slot(s) back: its cap is {share.cap}."
-        case Why.CAPPED:
-            return f"Its cap keeps it at {allotment.share} slot(s)."
-        case Why.GIVES if gives > 0:
-            return f"It gives {gives} slot(s) back: another job is below its lower bounds."
-        case Why.EVENS_OUT if gives > 0:
-            return f"It gives {gives} slot(s) back: another job has had less than its share for long enough."
-        case Why.HOLDS if allotment.due_ms is not None:
-            due = duration_in_words(allotment.due_ms - now_ms)
-            return f"It holds {more} slot(s) more than its share; other jobs may have them in {due}."
-        case Why.KEEPS:
-            return f"It holds {more} slot(s) more than its share, and keeps them: it could give them by a restart only."
-        case Why.GROWING:
-            return f"Its share is {allotment.share} slots, some of which other jobs hold still."
-        case Why.SHARE:
-            words = share.in_words()
-            return f"Its share of the slots is {allotment.share}, as other jobs want some too ({words})."
-        case _:
-            return None

@@ -7,7 +7,8 @@ from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.hold import in_effect
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing
 from app.scheduler.adaptive.trial import effective
-from app.scheduler.arbiter import Allotment, sentences_of
+from app.scheduler.arbiter import Allotment
+from app.scheduler.arbiter_sentences import sentences_of
 from app.scheduler.explain import explain
 from app.scheduler.slots import Demand
 from app.worker.load_sentences import load_sentences

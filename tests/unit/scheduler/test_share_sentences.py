@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.model.slot_share import SlotShare, beyond_cap
-from app.scheduler.arbiter import Allotment, Why, reason_of, sentences_of
+from app.scheduler.arbiter import Allotment, Why
+from app.scheduler.arbiter_sentences import reason_of, sentences_of
 
 SHARE = SlotShare(weight=2, priority=1, cap=6)
 SILENT = {Why.NOTHING_ASKED, Why.FULL}
@@ -62,3 +63,13 @@ def test_a_cap_is_compared_with_the_lower_bounds() -> None:
     assert beyond_cap(3, None) is None and beyond_cap(3, 3) is None
     sentence = beyond_cap(3, 2)
     assert sentence is not None and "cap of 2 slot(s)" in sentence and "at least 3" in sentence
+
+
+def test_one_that_waits_to_be_started_tells_its_place() -> None:
+    waits = Allotment(0, 0, Why.NO_ROOM, missing=1, rank=3, waiting=46)
+    assert sentences_of(waits, SHARE, held=0, total=4, now_ms=0) == [
+        "Its lower bounds need 1 slot(s) more than are free or can be given back.",
+        "It is number 3 of 46 jobs that wait to be started.",
+    ]
+    alone = Allotment(0, 0, Why.NO_ROOM, missing=1, rank=1, waiting=1)
+    assert len(sentences_of(alone, SHARE, held=0, total=4, now_ms=0)) == 1
