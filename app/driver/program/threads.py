@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -63,4 +62,3 @@ def _is_of_spark(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
