@@ -158,7 +158,8 @@ def graph_of(program: ProgramDocument) -> JobGraph:
         own = next((bounds for bounds in program.bounds if bounds.vertex == vertex.name), None)
         later: tuple[NamedBounds, ...] = ()
     else:
-        most = max((bounds.upper or bounds.lower or 1 for bounds in program.bounds), default=None)
+        usual = [_possible(bounds, None) for bounds in program.bounds]
+        most = max((one.upper or 1 for one in usual if one is not None), default=None)
         own, later = NamedBounds(vertex.name, None, most), program.bounds
     default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
     vertices = [_vertex(errors, vertex, own, None, default)]
@@ -186,7 +187,7 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
         most = vertex.max_parallelism
         if (bounds := _possible(said.get(vertex.name), most if vertex.stateful else None)) is not None:
             upper = bounds.upper or 1
-            most = max(most, derived_max_parallelism(upper))
+            most = most if vertex.stateful else max(most, derived_max_parallelism(upper))
             vertex = replace(vertex, lower_bound=bounds.lower or 1, parallelism=upper, max_parallelism=most)
         vertices.append(vertex)
     return replace(graph, vertices=tuple(vertices), bounds=later[-MAX_BOUNDS:])
@@ -208,11 +209,13 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     sink = found[-1].name if found else ""
     former = next((query for query in queries(graph) if query.sink.name == sink), None)
     had = () if former is None else former.flow
-    if {*map(_facts_of, had)} == {*map(_facts_of_planned, found)}:
+    if graph.vertices and {*map(_facts_of, had)} == {*map(_facts_of_planned, found)}:
         return graph
     kept = tuple(vertex for vertex in graph.vertices if vertex not in had)
     if taken := {vertex.name for vertex in kept} & {vertex.name for vertex in found}:
         raise GraphErrors([f"the vertex {min(taken)} is that of another query."])
+    if program := next((vertex.name for vertex in found if vertex.role is Role.PROGRAM), None):
+        raise GraphErrors([f"the vertex {program} stands for a program, and cannot be part of a query."])
     partitions = _partitions_of_queries(found)
     errors = Errors()
     vertices: list[dict[str, object]] = []

@@ -201,6 +201,8 @@ class Draft:
         old = self.state
         if phase.kind == old.phase.kind or phase.kind not in self._follows(old.phase.kind, self.trigger):
             raise self.refuse(f"There is no edge from {old.phase.kind} to {phase.kind} under {self.trigger}")
+        # A draft is changed in place: what is needed of the state before is taken now.
+        before, since = status_of(old), old.status_since_ms
         self.transitions += 1
         if self.transitions > MAX_TRANSITIONS_PER_STEP:
             raise self.refuse("The phases go round in circles")
@@ -213,7 +215,7 @@ class Draft:
             phase_since_ms=self.now_ms,
             timers=(),
         )
-        self._note_status(status_of(old), old.status_since_ms)
+        self._note_status(before, since)
         self.trigger = ENTRY
 
     def set_graph(self, graph: JobGraph, **changes: Any) -> None:

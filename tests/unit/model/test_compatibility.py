@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from app.model.compatibility import incompatibilities
-from app.model.fromjson import from_json
 from app.model.graphdoc import parse_document
-from app.model.graphdoc_program import graph_of, parse_program
+from app.model.graphdoc_program import graph_of, grown, parse_program
 from app.model.jobgraph import JobGraph, Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 
 PROGRAM = parse_program({"name": "words", "script": "job.py"})
 VERTICES = (
@@ -35,7 +34,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def program(*vertices: PlannedVertex) -> JobGraph:
-    return graph_of(PROGRAM, from_json(Planned, dataclasses.asdict(Planned(vertices))))
+    return grown(graph_of(PROGRAM), vertices)
 
 
 def changed(name: str, **fields: Any) -> JobGraph:
