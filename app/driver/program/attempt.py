@@ -47,7 +47,7 @@ _TOLD_WITHIN_S = 2.0
 # After that a program that commits batches runs, whatever else it had before.
 _EXPECTED_WITHIN_S = 15.0
 _POLL_S = 0.1
-_FAILS_AT_ONCE = "A program that fails before its first batch is not started again, unless its job sets restart-strategy.type."
+_ONCE = "A program that fails before its first batch runs once, unless its job sets restart-strategy.type."
 
 
 class ProgramAttempt(BeginsProgram, Attempt):
@@ -301,8 +301,8 @@ class ProgramAttempt(BeginsProgram, Attempt):
         return self._last_word(type="finished")
 
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
-        if self._is_first and not any(each.committed_batches for each in self._runs):
-            failure = self._final_if_own(failure, _FAILS_AT_ONCE)
+        if self._is_first and not (self._past_first_batch or any(each.has_committed for each in self._runs)):
+            failure = self._final_if_own(failure, _ONCE)
         return super()._fail(failure, repartition_failed=repartition_failed)
 
     def _look_at_ended(self) -> Ending | None:
