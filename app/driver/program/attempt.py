@@ -33,6 +33,7 @@ from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.threads import ProgramThreads
 from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed
+from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
@@ -47,7 +48,6 @@ _TOLD_WITHIN_S = 2.0
 # After that a program that commits batches runs, whatever else it had before.
 _EXPECTED_WITHIN_S = 15.0
 _POLL_S = 0.1
-_FAILS_AT_ONCE = "A program that fails before its first batch is not started again, unless its job sets restart-strategy.type."
 
 
 class ProgramAttempt(BeginsProgram, Attempt):
@@ -103,12 +103,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
             self._start_again(before)
         self._taken_up.set()
         return None if self._early_orders is None else self._on_orders(self._early_orders)
-
-    def _on_early_orders(self, orders: Orders) -> None:
-        # There is nothing that does not run at it yet.
-        if self._told_running and orders.plan_version > self.spec.plan_version:
-            self._reported_version = orders.plan_version
-            self._report(type="plan-applied", plan_version=orders.plan_version)
 
     def _start_again(self, before: ProgramAttempt) -> None:
         """Start the queries anew that ran, as the program has asked for them."""
@@ -300,10 +294,11 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._note_running()
         return self._last_word(type="finished")
 
-    def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
-        if self._is_first and not any(each.committed_batches for each in self._runs):
-            failure = self._final_if_own(failure, _FAILS_AT_ONCE)
-        return super()._fail(failure, repartition_failed=repartition_failed)
+    @property
+    def _may_be_its_fault(self) -> bool:
+        if self._past_first_batch or any(each.has_committed for each in self._runs):
+            return False
+        return self._is_first and not (self._taken_up.is_set() and is_stopped(self._session))
 
     def _look_at_ended(self) -> Ending | None:
         # A query without data checks no ownership: the owner check ends the process if the job has another owner.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.driver.test_program_planning import names, plan
 
 from tests.integration.driver.harness import Bench, Driver
-from tests.integration.driver.test_program_planning import names, plan
 
 pytestmark = pytest.mark.timeout(600)
 

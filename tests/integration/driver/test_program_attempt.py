@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from app.model.graphdoc import parse_document, to_document
-from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
+from tests.programs import grown_program
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -54,8 +54,8 @@ COUNTS = PlannedVertex(
 STORED = (SOURCE, COUNTS, PlannedVertex("windows", Role.SINK, "parquet", ("aggregate",)))
 
 
-def job(rig: Bench, text: str, vertices: tuple[PlannedVertex, ...] = STORED) -> dict[str, Any]:
-    """The stored document of a program that was planned as ``vertices``."""
+def job(rig: Bench, text: str, vertices: tuple[PlannedVertex, ...] = STORED, **more: Any) -> dict[str, Any]:
+    """The stored document of a program that has had queries with ``vertices``."""
     (rig.artifacts_dir / "job.py").write_text(dedent(text), encoding="utf-8")
     document = {
         "name": "job",
@@ -63,7 +63,7 @@ def job(rig: Bench, text: str, vertices: tuple[PlannedVertex, ...] = STORED) -> 
         "args": [str(rig.directory / "out")],
         "artifacts": ["job.py"],
     }
-    return to_document(graph_of(parse_program(document), Planned(vertices)))
+    return to_document(grown_program({**document, **more}, vertices))
 
 
 def conf() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.driver.test_program_planning import plan
 
 from app.driver.checkpoints import newest_batch
 from app.model.fromjson import from_json
@@ -24,7 +25,6 @@ from tests.integration.driver.test_program_attempt import (
     job,
     the_end,
 )
-from tests.integration.driver.test_program_planning import plan
 
 pytestmark = pytest.mark.timeout(600)
 
