@@ -39,6 +39,12 @@ ENDED_KEPT: Final = 50
 """Of queries that have ended, or are absent, the vertices of so many stay in the graph, the last ones."""
 
 
+GONE_MS: Final = 86_400_000
+"""For so long a client may name a vertex that has left the graph: it may not have heard of that."""
+
+GONE_KEPT: Final = 1_000
+
+
 def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     """The program has started a query, for the first time or again, or one has ended."""
     state, key = draft.state, event.query
@@ -60,6 +66,14 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
 def absent(state: JobState) -> frozenset[str]:
     """The vertices of queries that the program had once and has not started in this attempt, while it has others."""
     return frozenset(_of_queries(state.graph, _absent_keys(state)))
+
+
+def gone_from(state: JobState, graph: JobGraph, now_ms: int) -> tuple[tuple[str, int], ...]:
+    """`JobState.gone` once the job has ``graph``."""
+    before = () if state.graph.awaits_query else state.graph.by_id
+    left = [(vertex, now_ms) for vertex in before if vertex not in graph.by_id]
+    kept = [one for one in state.gone if now_ms - one[1] < GONE_MS and one[0] not in graph.by_id]
+    return (*kept, *left)[-GONE_KEPT:]
 
 
 def idle_keys(state: JobState) -> set[str]:
@@ -93,7 +107,7 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
         requested_by=None,
         reason=why,
     )
-    draft.set_graph(graph, requirements=requirements)
+    draft.set_graph(graph, requirements=requirements, gone=gone_from(state, graph, draft.now_ms))
     _add_to_plans(draft, graph, new, is_first=is_first)
     if is_first and state.timeline.open is not None:
         # It is of the start of the job, which its first query is part of.

@@ -15,7 +15,7 @@ from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive import hold, pending, repartition, timeline
+from app.scheduler.adaptive import growth, hold, pending, repartition, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
@@ -101,6 +101,7 @@ def adopt(draft: Draft) -> bool:
         options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
         max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
         requirements=requirements,
+        gone=growth.gone_from(state, graph, draft.now_ms),
         last_plan=state.last_plan if same and groups else None,
         driver_waiting=False,
         watch=None,
