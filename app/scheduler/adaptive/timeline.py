@@ -130,12 +130,9 @@ def draw_grown(draft: Draft, new: Parallelism) -> None:
     planned = has_plan(record)
     vertices, _ = meaning(draft.declared, {}, {})
     vertices = tuple(evolve(one, post=at[one.vertex_id] if planned else None) for one in vertices)
-    uuid, number = draft.state.requirements.uuid, draft.state.timeline.attempt_id + 1
-    draft.set_timeline(
-        open=evolve(record, requirements_uuid=uuid, attempt_id=number, vertices=vertices),
-        requirements_uuid=uuid,
-        attempt_id=number,
-    )
+    uuid = draft.state.requirements.uuid
+    record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices)
+    draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
 
 
 def next_record_uuid(state: JobState) -> str:
