@@ -126,13 +126,13 @@ def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
 
 def draw_grown(draft: Draft, new: Parallelism) -> None:
     """The open record is of the first vertices of the job, which run at ``new``."""
-    record, at = draft.state.timeline.open, dict(new)
+    record = draft.state.timeline.open
     assert record is not None
-    planned = has_plan(record)
-    vertices, _ = meaning(draft.declared, {}, {})
-    vertices = tuple(evolve(one, post=at[one.vertex_id] if planned else None) for one in vertices)
+    slots = {one.group_name: one.post for one in record.groups if one.post is not None}
+    after = dict(new) if has_plan(record) else {}
+    vertices, groups = meaning(draft.declared, {}, before_of(record)[1], after, slots)
     uuid = draft.state.requirements.uuid
-    record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices)
+    record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
     draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
 
 
