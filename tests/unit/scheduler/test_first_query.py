@@ -359,3 +359,12 @@ def test_what_the_job_asks_for_is_what_its_first_query_wants() -> None:
     starts_query(job)
     asked = job.effect(DeclareResources)
     assert (asked.minimal, asked.desired) == (2, 4)
+
+
+def test_the_record_of_the_start_says_what_slots_the_first_query_wants() -> None:
+    job = begun(held=3, upper=6, bounds={**limited(4), "in": {"lowerBound": 2, "upperBound": 4}})
+    (group,) = job.open.groups
+    assert (group.desired, group.minimal, group.pre, group.post) == (6, 1, None, 3)
+    starts_query(job, parallelism=3)
+    (group,) = job.open.groups
+    assert (group.desired, group.minimal, group.pre, group.post) == (4, 2, None, 3)
