@@ -1,4 +1,4 @@
-"""Programs on the command line: the document that `submit` and `plan` make of a Python file and its options."""
+"""Programs on the command line: the document that `submit` makes of a Python file and its options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import Text
 from typer.models import OptionInfo
 
 from app.cli.client import Client, Json, new_key
-from app.cli.errors import Refused, UsageError
+from app.cli.errors import CliError, UsageError
 from app.cli.output import printable, warn
 from app.cli.require import parse_bounds
 from app.model.graphdoc import GraphErrors
@@ -27,8 +27,8 @@ from app.model.jobgraph import JobType
 from app.model.locations import plain_location
 from app.model.variables import VARIABLES
 
-PLANNING_ANSWER_S: Final = 2 * 3600.0
-"""The server ends a planning, and those before it, long before."""
+BUILDING_ANSWER_S: Final = 2 * 3600.0
+"""The server ends the building of an environment, and of those before it, long before."""
 
 _MISSING = re.compile(r"\bno module (?:named )?'?([A-Za-z_]\w*)", re.IGNORECASE)
 
@@ -54,7 +54,8 @@ class ProgramOptions:
         _said(
             "--bounds",
             "VERTEX=LOWER:UPPER",
-            "how parallel a vertex may be; either number may be left out. slotwise plan shows the names.",
+            "how parallel a vertex may be; either number may be left out. slotwise show has the names, once the program "
+            "has started its queries.",
         ),
     ] = field(default_factory=list)
     conf: Annotated[list[str], _said("--conf", "NAME=VALUE", "a setting of Spark, or an option.")] = field(
@@ -143,14 +144,10 @@ class Submitted:
     path: Path = Path()
     is_program: bool = False
 
-    @property
-    def preparation(self) -> str:
-        """What the server does before it answers, if that takes its time."""
-        if self.is_program and self.document.get("type") != JobType.BATCH:
-            return "is being planned: it runs up to where it waits for its queries"
-        if self.document.keys() & {"environment", "packages"}:
-            return "has its own environment; if it is new, it is built now, which takes minutes"
-        return ""
+    def may_be_built(self, *, version: bool) -> bool:
+        """Whether the server may build an environment before it answers. That of a program that is no new ``version``
+        of a job is built after it."""
+        return (version or not self.is_program) and bool(self.document.keys() & {"environment", "packages"})
 
 
 def is_program_file(path: Path) -> bool:
@@ -276,23 +273,24 @@ def _settings(option: str, texts: Sequence[str], example: str, errors: list[str]
 
 
 @contextlib.contextmanager
-def planning(submitted: Submitted) -> Iterator[None]:
-    """Show what takes its time; add to a refusal what the server cannot know."""
-    if not submitted.preparation:
+def building(submitted: Submitted, *, version: bool = False) -> Iterator[None]:
+    """Show what takes its time before the server answers."""
+    if not submitted.may_be_built(version=version):
         yield
         return
-    told = f"{printable(submitted.path.name)} {submitted.preparation}"
-    try:
-        if sys.stderr.isatty():
-            with Console(stderr=True).status(Text(told)):
-                yield
-        else:
-            warn(f"{told}.")
+    told = f"{printable(submitted.path.name)} has its own environment; if it is new, it is built now, which takes minutes"
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(Text(told)):
             yield
-    except Refused as error:
-        if (hint := _file_hint(error.errors, submitted.path, submitted.artifacts)) is not None:
-            raise Refused(error.status, *error.errors, hint) from None
-        raise
+    else:
+        warn(f"{told}.")
+        yield
+
+
+def with_file_hint(error: CliError, submitted: Submitted) -> CliError:
+    """``error``, which says why a job failed, with what the server cannot know."""
+    hint = _file_hint(error.errors, submitted.path, submitted.artifacts)
+    return error if hint is None else CliError(*error.errors, hint)
 
 
 def _file_hint(sentences: Sequence[str], path: Path, artifacts: Mapping[str, bytes]) -> str | None:
@@ -314,20 +312,17 @@ def _file_hint(sentences: Sequence[str], path: Path, artifacts: Mapping[str, byt
     return None
 
 
-def send_to(client: Client, method: str, path: str, submitted: Submitted, *, dry_run: bool = False) -> Json:
-    """Send it to ``path``, or ask what would become of it; the server's answer."""
+def send_to(client: Client, method: str, path: str, submitted: Submitted) -> Json:
+    """Send it to ``path``; the server's answer."""
     # A request that is repeated because its answer was lost is answered as the first one.
-    headers = None if dry_run else new_key()
-    params = {"dryRun": "true"} if dry_run else None
-    patience_s = PLANNING_ANSWER_S if submitted.preparation else None
+    headers = new_key()
+    patience_s = BUILDING_ANSWER_S if submitted.may_be_built(version=method == "PUT") else None
     if not submitted.artifacts:
-        return client.request(
-            method, path, params=params, headers=headers, body=submitted.document, answer_s=patience_s
-        )[0]
+        return client.request(method, path, headers=headers, body=submitted.document, answer_s=patience_s)[0]
     graph = json.dumps(submitted.document, allow_nan=False).encode()
     files = [("graph", ("graph.json", graph, "application/json"))]
     files += [
         ("files", (name, content, "application/octet-stream"))
         for name, content in submitted.artifacts.items()
     ]
-    return client.request(method, path, params=params, headers=headers, files=files, answer_s=patience_s)[0]
+    return client.request(method, path, headers=headers, files=files, answer_s=patience_s)[0]

@@ -1,12 +1,12 @@
-"""`slotwise submit` and `plan`: a graph file or a program, checked and sent to the server with its files, as a job or
-as a new version of one.
+"""`slotwise submit`: a graph file or a program, checked and sent to the server with its files, as a job or as a new
+version of one.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,15 +19,16 @@ from app.cli.errors import CliError, TimeIsOver, UsageError
 from app.cli.events import LOOK_S, JobChanges
 from app.cli.jobs import accepted, ended_as
 from app.cli.options import Call
-from app.cli.output import Columns, or_dash, show_table, warn
+from app.cli.output import warn
 from app.cli.programs import (
     ProgramOptions,
     Submitted,
+    building,
     is_program_file,
-    planning,
     read_files,
     read_program_file,
     send_to,
+    with_file_hint,
 )
 from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors
@@ -70,7 +71,7 @@ def submit(
     ] = None,
 ) -> None:
     """Submit a job: a job graph, whose relative paths and artifacts are looked up beside its file, or a PySpark program
-    as it is, which is planned first (see slotwise plan)."""
+    as it is. Its vertices come when it starts its queries."""
     if timeout is not None and not (wait and timeout < float("inf")):
         raise UsageError("--timeout is a number of seconds, and needs --wait.")
     if replace is not None and options.origin is not None:
@@ -82,7 +83,7 @@ def submit(
         replace_job(replace, submitted, call, wait=wait, timeout_s=timeout)
         return
     problem: CliError | None = None
-    with planning(submitted):
+    with building(submitted):
         job_id = str(send_to(call.client, "POST", "/jobs", submitted)["jobid"])
     state = "accepted"
     if wait:
@@ -90,7 +91,8 @@ def submit(
             details = wait_until_under_way(call.client, job_id, timeout)
         state = details["state"]
         if state in TERMINAL_STATUSES:
-            problem = ended_as(call.client, job_id, state) if state != "FINISHED" else None
+            if state != "FINISHED":
+                problem = with_file_hint(ended_as(call.client, job_id, state), submitted)
         elif not details["underWay"] and timeout is not None:
             problem = not_under_way(details, timeout)
     if call.as_json or problem is None:
@@ -98,35 +100,6 @@ def submit(
         call.answer(told, f"{job_id} is {state}." if wait else job_id)
     if problem is not None:
         raise problem
-
-
-def plan(file: JobFileArgument, options: ProgramOptions, call: Call) -> None:
-    """Show the vertices that a job would have, with their bounds. The server runs a program up to where it waits for
-    its queries, and starts none of them; nothing is submitted."""
-    submitted = read_submitted(file, options)
-    with planning(submitted):
-        graph = send_to(call.client, "POST", "/jobs", submitted, dry_run=True)
-    call.answer(graph, lambda _: show_table(_COLUMNS, graph["vertices"]))
-
-
-def what_it_is(vertex: Mapping[str, Any]) -> str:
-    """What a vertex of a resolved document does, in two words."""
-    if "planned" in vertex:
-        role, operator = vertex["planned"]["role"].lower(), vertex["planned"]["operator"]
-        return str(operator) if role == "operator" else f"{role} {operator}"
-    for end in ("source", "sink"):
-        if end in vertex:
-            return f"{end} {vertex[end]['format']}"
-    return "SQL" if "sql" in vertex else f"Python {vertex['python']}"
-
-
-_COLUMNS: Columns = {
-    "vertex": lambda vertex: vertex["name"],
-    "what": what_it_is,
-    "~inputs": lambda vertex: or_dash(", ".join(each["vertex"] for each in vertex.get("inputs", ()))),
-    ">bounds": lambda vertex: f"{vertex['lowerBound']}:{vertex['parallelism']}",
-    ">state partitions": lambda vertex: vertex["maxParallelism"] if vertex["stateful"] else None,
-}
 
 
 def read_submitted(path: Path, options: ProgramOptions) -> Submitted:
@@ -264,7 +237,7 @@ def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeo
     """
     problem: CliError | None = None
     job_id = call.client.find_job(job, "change")
-    with planning(submitted):
+    with building(submitted, version=True):
         number = int(send_to(call.client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
     outcome = "STARTING"
     if wait:
@@ -279,7 +252,7 @@ def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeo
             f"Version {number} of {job_id} {told.get(outcome, 'is being started')}.",
         )
     if problem is not None:
-        raise problem
+        raise problem if isinstance(problem, TimeIsOver) else with_file_hint(problem, submitted)
 
 
 def _outcome(

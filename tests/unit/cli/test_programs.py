@@ -1,4 +1,4 @@
-"""`slotwise submit job.py` and `slotwise plan`: what the server is sent, and what is said."""
+"""`slotwise submit job.py`: what the server is sent, and what is said."""
 
 from __future__ import annotations
 
@@ -12,43 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.conftest import JOB_ID
+from tests.unit.cli.conftest import JOB_ID, details
 
 Run = Callable[..., Any]
-
-GRAPH: dict[str, Any] = {
-    "name": "job",
-    "type": "STREAMING",
-    "script": "job.py",
-    "vertices": [
-        {
-            "name": "words",
-            "planned": {"role": "SOURCE", "operator": "socket"},
-            "parallelism": 12,
-            "lowerBound": 1,
-            "maxParallelism": 128,
-            "stateful": False,
-        },
-        {
-            "name": "counts",
-            "planned": {"role": "OPERATOR", "operator": "Aggregate"},
-            "inputs": [{"vertex": "words"}],
-            "parallelism": 4,
-            "lowerBound": 2,
-            "maxParallelism": 12,
-            "stateful": True,
-        },
-        {
-            "name": "store",
-            "planned": {"role": "SINK", "operator": "parquet"},
-            "inputs": [{"vertex": "counts"}],
-            "parallelism": 1,
-            "lowerBound": 1,
-            "maxParallelism": 128,
-            "stateful": False,
-        },
-    ],
-}
 
 
 @pytest.fixture
@@ -84,8 +50,7 @@ def test_a_program_is_sent_with_its_options(slotwise: Run, fake: Any, job: Path)
         *("--conf", "spark.sql.shuffle.partitions=24", "--conf", "spark.x=a=b", "--file", str(helpers)),
         *("--", "--topic", "words", "-v"),
     )
-    assert (outcome.status, outcome.out) == (0, f"{JOB_ID}\n"), outcome.err
-    assert "job.py is being planned" in outcome.err
+    assert (outcome.status, outcome.out, outcome.err) == (0, f"{JOB_ID}\n", "")
     document, files, query = sent(fake)
     assert document == {
         "name": "words",
@@ -105,7 +70,7 @@ def test_a_program_is_sent_with_its_environment_variables(slotwise: Run, fake: A
     )
     assert sent(fake)[0]["environmentVariables"] == {"TOPIC": "words", "EMPTY": "", "X": "a=b"}
     outcome = slotwise(
-        "plan", str(job), "--env", "TOPIC", "--env", "A=1", "--env", "A=2", "--env", "SPARK_X=1"
+        "submit", str(job), "--env", "TOPIC", "--env", "A=1", "--env", "A=2", "--env", "SPARK_X=1"
     )
     assert outcome.status == 2
     assert "--env 'TOPIC' is not NAME=VALUE, for example TOPIC=words." in outcome.err
@@ -183,30 +148,28 @@ def test_the_environment_and_the_packages_of_a_program(slotwise: Run, fake: Any,
     archive.write_bytes(b"packed")
     packages = ["g:a:1", "g:b_2.13:2"]
     given = [part for each in packages for part in ("--package", each)]
-    for command in ("submit", "plan"):
-        for options, environment in (
-            (["--python", "/opt/x/bin/python", *given], {"python": "/opt/x/bin/python"}),
-            (
-                ["--requirements", str(listed), "--requirements", "numpy==2.1.0"],
-                {
-                    "requirements": [
-                        "pyspark==4.1.1",
-                        "mine @ https://example.org/m.zip#egg=mine",
-                        "numpy==2.1.0",
-                    ]
-                },
-            ),
-            (["--archive", str(archive)], {"archive": str(archive)}),
-            (["--archive", "env.tar.gz"], {"archive": os.path.abspath("env.tar.gz")}),
-            (["--file", str(archive), "--archive", "env.tar.gz"], {"archive": "env.tar.gz"}),
-        ):
-            fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": ""} if command == "submit" else GRAPH))
-            assert slotwise(command, str(job), *options).status == 0
-            document, files, _ = sent(fake)
-            fake.requests.clear()
-            assert document["environment"] == environment
-            assert document.get("packages", []) == (packages if options[-1] in packages else [])
-            assert files.get("env.tar.gz") == (b"packed" if "--file" in options else None)
+    for options, environment in (
+        (["--python", "/opt/x/bin/python", *given], {"python": "/opt/x/bin/python"}),
+        (
+            ["--requirements", str(listed), "--requirements", "numpy==2.1.0"],
+            {
+                "requirements": [
+                    "pyspark==4.1.1",
+                    "mine @ https://example.org/m.zip#egg=mine",
+                    "numpy==2.1.0",
+                ]
+            },
+        ),
+        (["--archive", str(archive)], {"archive": str(archive)}),
+        (["--archive", "env.tar.gz"], {"archive": os.path.abspath("env.tar.gz")}),
+        (["--file", str(archive), "--archive", "env.tar.gz"], {"archive": "env.tar.gz"}),
+    ):
+        assert slotwise("submit", str(job), *options).err == ""
+        document, files, _ = sent(fake)
+        fake.requests.clear()
+        assert document["environment"] == environment
+        assert document.get("packages", []) == (packages if options[-1] in packages else [])
+        assert files.get("env.tar.gz") == (b"packed" if "--file" in options else None)
 
 
 def test_an_environment_that_cannot_be_is_not_sent(slotwise: Run, fake: Any, job: Path) -> None:
@@ -239,47 +202,29 @@ def test_a_program_described_by_a_document(slotwise: Run, fake: Any, job: Path) 
     assert list(files) == ["job.py"]
 
 
-def test_the_plan_is_a_table(slotwise: Run, fake: Any, job: Path) -> None:
-    fake.on("POST", "/jobs", (200, GRAPH))
-    outcome = slotwise("plan", str(job), "--", "x")
-    assert outcome.status == 0, outcome.err
-    assert outcome.out.split() == [
-        *("vertex", "what", "inputs", "bounds", "state", "partitions"),
-        *("words", "source", "socket", "-", "1:12", "-"),
-        *("counts", "Aggregate", "words", "2:4", "12"),
-        *("store", "sink", "parquet", "counts", "1:1", "-"),
-    ]
-    document, _, query = sent(fake)
-    assert (document["args"], query) == (["x"], {"dryRun": "true"})
-    fake.requests.clear()
-    assert json.loads(slotwise("plan", "--json", str(job)).out) == GRAPH
+def test_a_module_that_lies_beside_the_script_of_a_failed_job_is_named(
+    slotwise: Run, fake: Any, job: Path
+) -> None:
+    why = "job.py, line 1: there is no module helpers: it is neither among the artifacts of the job nor installed."
+    sentence = f"The job {JOB_ID} ended as FAILED: {why}"
+    failed = {"exceptionHistory": {"entries": [{"message": f"{why}\nTraceback"}]}}
+    fake.on("GET", f"/jobs/{JOB_ID}", (200, {**details("FAILED"), "underWay": False}))
+    fake.on("GET", f"/jobs/{JOB_ID}/exceptions", (200, failed))
 
+    def told(*options: str) -> list[str]:
+        outcome = slotwise("submit", "--wait", str(job), *options)
+        assert outcome.status == 1
+        return list(outcome.err.splitlines())
 
-def test_a_module_that_lies_beside_the_script_is_named(slotwise: Run, fake: Any, job: Path) -> None:
-    sentence = "job.py, line 1: there is no module helpers: it is neither among the artifacts of the job nor installed."
-    fake.on("POST", "/jobs", (400, {"errors": [sentence]}))
-    assert slotwise("plan", str(job)).err.splitlines()[1:] == [sentence]
+    assert told() == [sentence]
     helpers = job.parent / "helpers.py"
     helpers.write_text("")
     hint = f"helpers.py is in the directory of job.py, but is not sent automatically: add --file {helpers}"
-    assert slotwise("plan", str(job)).err.splitlines()[1:] == [sentence, hint]
-    assert slotwise("submit", str(job)).err.splitlines()[1:] == [sentence, hint]
-    assert slotwise("plan", str(job), "--file", str(helpers)).err.splitlines()[1:] == [sentence]
+    assert told() == [sentence, hint]
+    assert told("--file", str(helpers)) == [sentence]
     helpers.unlink()
     (job.parent / "helpers").mkdir()
-    assert "make helpers.zip (cd " in slotwise("plan", str(job)).err
-
-
-def test_a_planning_is_waited_for_longer_than_other_answers(
-    slotwise: Run, fake: Any, job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slow(_request: Any) -> Any:
-        time.sleep(1.0)
-        return (202, {"jobid": JOB_ID, "jobUrl": ""})
-
-    fake.routes["POST", "/jobs"] = slow
-    monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
-    assert slotwise("submit", str(job)).status == 0
+    assert "make helpers.zip (cd " in told()[1]
 
 
 def test_an_environment_that_may_have_to_be_built_is_waited_for(
@@ -308,10 +253,13 @@ def test_an_environment_that_may_have_to_be_built_is_waited_for(
     assert "packages[0]: should be the coordinates of one version" in refused.err
 
 
-def test_a_batch_program_is_sent_as_one_and_not_said_to_be_planned(
-    slotwise: Run, fake: Any, job: Path
-) -> None:
+def test_a_batch_program_is_sent_as_one(slotwise: Run, fake: Any, job: Path) -> None:
     outcome = slotwise("submit", str(job), "--batch", "--bounds", "job=1:4")
-    assert outcome.status == 0, outcome.err
+    assert (outcome.status, outcome.out) == (0, f"{JOB_ID}\n"), outcome.err
     assert sent(fake)[0]["type"] == "BATCH"
-    assert "planned" not in outcome.err
+
+
+def test_there_is_no_command_that_plans(slotwise: Run, fake: Any, job: Path) -> None:
+    outcome = slotwise("plan", str(job))
+    assert outcome.status == 2 and "No such command 'plan'" in outcome.err
+    assert not fake.requests

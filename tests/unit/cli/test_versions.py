@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,33 @@ def test_one_that_was_taken_back_is_an_error(slotwise: Run, fake: Any, job: Path
     outcome = slotwise("submit", "--replace", JOB_ID, "--wait", str(job))
     assert outcome.status == 1
     assert "Version 2 was taken back, and the version before is in force again: KeyError: 'k'" in outcome.err
+
+
+def test_a_module_that_is_missing_in_the_new_version_is_named(slotwise: Run, fake: Any, job: Path) -> None:
+    accepts(fake)
+    why = "job.py, line 1: there is no module helpers: it is neither among the artifacts of the job nor installed."
+    fake.on("GET", f"/jobs/{JOB_ID}/versions", versions("TAKEN_BACK", why))
+    helpers = job.parent / "helpers.py"
+    helpers.write_text("", encoding="utf-8")
+    outcome = slotwise("submit", "--replace", JOB_ID, "--wait", str(job))
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1].endswith(f"add --file {helpers}"), outcome.err
+
+
+def test_the_environment_of_a_new_version_is_waited_for(
+    slotwise: Run, fake: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_request: Any) -> Any:
+        time.sleep(1.0)
+        return 202, {"version": 2, "versionsUrl": ""}
+
+    fake.routes["PUT", f"/jobs/{JOB_ID}/graph"] = slow
+    monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
+    outcome = slotwise("submit", "--replace", JOB_ID, str(job), "--requirements", "numpy==2.1.0")
+    assert outcome.status == 0, outcome.err
+    assert (
+        "job.py has its own environment; if it is new, it is built now, which takes minutes." in outcome.err
+    )
 
 
 def test_one_that_the_server_has_forgotten_is_an_error(slotwise: Run, fake: Any, job: Path) -> None:
