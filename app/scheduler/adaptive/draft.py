@@ -204,6 +204,8 @@ class Draft:
         self.transitions += 1
         if self.transitions > MAX_TRANSITIONS_PER_STEP:
             raise self.refuse("The phases go round in circles")
+        # A draft is changed in place: what is needed of the state before is taken now.
+        status, since = status_of(old), old.status_since_ms
         record = old.timeline.open
         if record is not None:
             self.set_timeline(open=evolve(record, spans=self.spans_until_now(record, exception)))
@@ -213,7 +215,7 @@ class Draft:
             phase_since_ms=self.now_ms,
             timers=(),
         )
-        self._note_status(status_of(old), old.status_since_ms)
+        self._note_status(status, since)
         self.trigger = ENTRY
 
     def set_graph(self, graph: JobGraph, **changes: Any) -> None:
