@@ -182,10 +182,13 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
     if before.awaits_query:
         return replace(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
     later = (*waiting, *(bounds for bounds in program.bounds if bounds.vertex not in before.by_name))
+    partitions = {each.id: query.state_partitions for query in queries(before) for each in query.flow}
     vertices = []
     for vertex in before.vertices:
         most = vertex.max_parallelism
-        if (bounds := _possible(said.get(vertex.name), most if vertex.stateful else None)) is not None:
+        number = most if vertex.stateful else partitions.get(vertex.id)
+        bounds = _possible(said.get(vertex.name), number, stateful=vertex.stateful)
+        if bounds is not None:
             upper = bounds.upper or 1
             most = most if vertex.stateful else max(most, derived_max_parallelism(upper))
             vertex = replace(vertex, lower_bound=bounds.lower or 1, parallelism=upper, max_parallelism=most)
@@ -223,7 +226,7 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     declared = {bounds.vertex: bounds for bounds in graph.bounds} | before
     for vertex in found:
         number = partitions.get(vertex.name)
-        bounds = _possible(declared.get(vertex.name), number if vertex.stateful else None)
+        bounds = _possible(declared.get(vertex.name), number, stateful=vertex.stateful)
         vertices.append(_vertex(errors, vertex, bounds, number, DEFAULT_STATE_PARTITIONS))
     if errors:
         raise GraphErrors(errors.texts())
@@ -244,12 +247,16 @@ def _facts_of_planned(vertex: PlannedVertex) -> tuple[object, ...]:
     return (*own, vertex.checkpoint, vertex.path, vertex.fixed)
 
 
-def _possible(bounds: NamedBounds | None, most: int | None) -> NamedBounds | None:
-    """``bounds`` of a vertex whose parallelism is at most ``most``, if that is limited."""
+def _possible(
+    bounds: NamedBounds | None, partitions: int | None, *, stateful: bool
+) -> NamedBounds | None:
+    """``bounds`` of a vertex, as far as its state allows. ``partitions``: of the state of its query, if that has any:
+    they are the upper bound of which nothing is said."""
     if bounds is None:
         return None
-    upper = max(bounds.upper or DEFAULT_STATE_PARTITIONS, bounds.lower or 1)
-    upper = min(upper, most or upper)
+    upper = max(bounds.upper or partitions or DEFAULT_STATE_PARTITIONS, bounds.lower or 1)
+    if stateful and partitions is not None:
+        upper = min(upper, partitions)
     return NamedBounds(bounds.vertex, min(bounds.lower or 1, upper), upper)
 
 
