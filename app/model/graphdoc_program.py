@@ -158,7 +158,7 @@ def graph_of(program: ProgramDocument) -> JobGraph:
         own = next((bounds for bounds in program.bounds if bounds.vertex == vertex.name), None)
         later: tuple[NamedBounds, ...] = ()
     else:
-        usual = [_possible(bounds, None) for bounds in program.bounds]
+        usual = [_possible(bounds, None, stateful=False) for bounds in program.bounds]
         most = max((one.upper or 1 for one in usual if one is not None), default=None)
         own, later = NamedBounds(vertex.name, None, most), program.bounds
     default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
@@ -182,9 +182,14 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
     if before.awaits_query:
         return replace(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
     later = (*waiting, *(bounds for bounds in program.bounds if bounds.vertex not in before.by_name))
-    partitions = {each.id: query.state_partitions for query in queries(before) for each in query.flow}
+    return replace(graph, vertices=bounded(before, said), ended=before.ended, bounds=later[-MAX_BOUNDS:])
+
+
+def bounded(graph: JobGraph, said: Mapping[str, NamedBounds]) -> tuple[JobVertex, ...]:
+    """The vertices of ``graph``, within the bounds that are ``said`` of them by name, as far as their state allows."""
+    partitions = {each.id: query.state_partitions for query in queries(graph) for each in query.flow}
     vertices = []
-    for vertex in before.vertices:
+    for vertex in graph.vertices:
         most = vertex.max_parallelism
         number = most if vertex.stateful else partitions.get(vertex.id)
         bounds = _possible(said.get(vertex.name), number, stateful=vertex.stateful)
@@ -193,7 +198,7 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
             most = most if vertex.stateful else max(most, derived_max_parallelism(upper))
             vertex = replace(vertex, lower_bound=bounds.lower or 1, parallelism=upper, max_parallelism=most)
         vertices.append(vertex)
-    return replace(graph, vertices=tuple(vertices), bounds=later[-MAX_BOUNDS:])
+    return tuple(vertices)
 
 
 def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
@@ -247,9 +252,7 @@ def _facts_of_planned(vertex: PlannedVertex) -> tuple[object, ...]:
     return (*own, vertex.checkpoint, vertex.path, vertex.fixed)
 
 
-def _possible(
-    bounds: NamedBounds | None, partitions: int | None, *, stateful: bool
-) -> NamedBounds | None:
+def _possible(bounds: NamedBounds | None, partitions: int | None, *, stateful: bool) -> NamedBounds | None:
     """``bounds`` of a vertex, as far as its state allows. ``partitions``: of the state of its query, if that has any:
     they are the upper bound of which nothing is said."""
     if bounds is None:

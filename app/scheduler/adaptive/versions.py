@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from app.model.analysis import queries
+from app.model.graphdoc_program import bounded
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
@@ -286,7 +287,9 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     if before.program is None or before.awaits_query or before.vertices == graph.vertices:
         return graph
     known = {} if graph.awaits_query else graph.by_id
-    return evolve(graph, vertices=tuple(known.get(vertex.id, vertex) for vertex in before.vertices))
+    came = bounded(before, {bounds.vertex: bounds for bounds in graph.bounds})
+    vertices = tuple(known.get(vertex.id, vertex) for vertex in came)
+    return evolve(graph, vertices=vertices, ended=before.ended)
 
 
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:

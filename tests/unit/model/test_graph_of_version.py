@@ -28,7 +28,7 @@ def named(graph: JobGraph) -> dict[str, tuple[int | None, int | None]]:
     [
         ({}, {"in": (1, 3), "counts": (2, 4), "out": (1, 6)}),
         ({"in": {"upperBound": 5}}, {"in": (1, 5), "counts": (2, 4), "out": (1, 6)}),
-        ({"out": {}}, {"in": (1, 3), "counts": (2, 4), "out": (1, 12)}),
+        ({"out": {}}, {"in": (1, 3), "counts": (2, 4), "out": (1, 6)}),
         # Those of state within its partitions.
         ({"counts": {"lowerBound": 9, "upperBound": 10}}, {"in": (1, 3), "counts": (6, 6), "out": (1, 6)}),
         ({"counts": {}}, {"in": (1, 3), "counts": (1, 6), "out": (1, 6)}),
