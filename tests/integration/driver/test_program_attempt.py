@@ -186,11 +186,6 @@ def test_a_program_that_ends_when_its_query_has_ended_is_finished(rig: Bench) ->
             id="raises while its query runs",
         ),
         pytest.param(
-            f"{WINDOWS}windows = windows.where('count > 1').dropDuplicates(['key'])\n{START}query.awaitTermination()",
-            "deduplicate (Deduplicate) is there now and was not before",
-            id="another plan than it was planned with",
-        ),
-        pytest.param(
             f"{WINDOWS}{START}query.stop()\nspark.stop()\nsys.exit(3)",
             "sys.exit(3)",
             id="exits with a status",
