@@ -76,7 +76,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
         # Of a program without a known query the control plane takes it that it runs.
-        self._told_running = self._graph.awaits_query
+        self._told_running = self._awaits_query = self._graph.awaits_query
         self._is_first = self._graph.awaits_query or self.spec.attempt == 1
         self._began_at = time.monotonic()
         # The queries whose partitions the control plane knows.
@@ -200,6 +200,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._noted += 1
         if self._noted == 1:
             self._began_at = time.monotonic()
+            if self._awaits_query:
+                # What was applied before the first query was so to nothing.
+                self._reported_version = 0
         if self._stop is not None:
             # It is not among those that ran, and the program takes it for one that runs.
             self._ran = set()
