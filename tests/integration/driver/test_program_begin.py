@@ -95,11 +95,12 @@ def test_plans_before_the_first_query_are_in_force_at_once_and_that_of_its_begin
     assert names(started) == ["rate-micro-batch", "aggregate", "job"]
     numbers = started["parallelism"]
     assert sorted(numbers.values()) == [3, 6, 6] and numbers[program.id] == 6
-    rig.wait_batches(1)
+    # Now the query runs at it.
+    wait_for("the plan of the query", lambda: applied() == [101, 102, 102])
 
     # Whoever ordered this has not heard of the query.
     rig.change_plan(document, 103, {"job": 4})
-    wait_for("a plan of the slots", lambda: applied() == [101, 102, 103])
+    wait_for("a plan of the slots", lambda: applied() == [101, 102, 102, 103])
     batches = wait_for(
         "its batches", lambda: [e for e in rig.control_plane.batches if e["plan_version"] == 103]
     )
@@ -108,7 +109,7 @@ def test_plans_before_the_first_query_are_in_force_at_once_and_that_of_its_begin
     }
     more = grown_by(document, started)
     rig.change_plan(more, 104, {"aggregate": 2})
-    wait_for("a plan of its vertices", lambda: applied() == [101, 102, 103, 104])
+    wait_for("a plan of its vertices", lambda: applied() == [101, 102, 102, 103, 104])
     assert "running" not in kinds(rig)
     rig.control_plane.order(stop="drain")
     assert the_end(rig, "stopped")["drained"]
