@@ -158,7 +158,7 @@ def graph_of(program: ProgramDocument) -> JobGraph:
         own = next((bounds for bounds in program.bounds if bounds.vertex == vertex.name), None)
         later: tuple[NamedBounds, ...] = ()
     else:
-        usual = [_possible(bounds, None) for bounds in program.bounds]
+        usual = [_possible(bounds, None, stateful=False) for bounds in program.bounds]
         most = max((one.upper or 1 for one in usual if one is not None), default=None)
         own, later = NamedBounds(vertex.name, None, most), program.bounds
     default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
