@@ -95,7 +95,8 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
     number = state.requirements.version + 1
     bounds = {vertex.id: Bounds(vertex.lower_bound, vertex.parallelism) for vertex in added} | declared
-    why = f"The program has started a query with {', '.join(vertex.name for vertex in added)}."
+    names = ", ".join(vertex.name for vertex in added) or "no vertex that was not there"
+    why = f"The program has started a query with {names}."
     requirements = evolve(
         state.requirements,
         uuid=derive_id(state.job_id, "requirements", number),
