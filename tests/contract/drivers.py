@@ -1,4 +1,4 @@
-"""A cluster for contract tests: drivers that keep the driver protocol over the REST API and run no Spark.
+"""Drivers for contract tests, which keep the driver protocol over the REST API and run no Spark.
 
 Each plays its part as the real one does: it registers, polls its orders, commits micro-batches, takes over a new plan
 between two of them, and stops when it is told to. So what the API answers comes from the real core.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
+import dataclasses
 import json
-import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,22 +20,22 @@ import httpx
 from starlette.types import ASGIApp
 
 from app.cluster.ports import DriverLaunchError, DriverRef
-from app.model.environment import MODULES, Looked, Runtime
 from app.model.graphdoc import parse_document
+from app.model.graphdoc_program import grown
+from app.model.jobgraph import JobGraph, JobType
+from app.model.planned import PlannedVertex
 from app.model.state_partitions import partitions_of_queries
 
 UNAVAILABLE = 503
 BATCH_INTERVAL_S = 0.01
 POLL_MS = 2_000
 
+Query = tuple[PlannedVertex, ...]
+Queries = tuple[Query, ...]
+
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def files_in(directory: str) -> list[str]:
-    """Nothing if it is not there."""
-    return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
 
 
 @dataclass(eq=False)
@@ -53,7 +52,7 @@ class ProtocolDriver:
     regions_left: int = 1_000
     refuse_repartition: Callable[[], str | None] = lambda: None
     executors: dict[str, int] = field(default_factory=dict)
-    plan: Callable[[dict[str, Any]], Awaitable[int]] | None = None
+    queries: Queries = ()
     ui_url: str = ""
     alive: bool = True
     # What it says of its load: fields of a batch report, and of each vertex in it.
@@ -68,14 +67,16 @@ class ProtocolDriver:
         self._seq = 0
         self._reporting = asyncio.Lock()
         self._failure: dict[str, Any] | None = None
+        # Of a program with streaming queries: its graph, with those that it has started.
+        self._graph: JobGraph | None = None
+        self.has_begun = self._is_started = False
 
     async def assign(self, spec_file: Path) -> None:
         if not self.alive:
             raise DriverLaunchError("The driver died before it could take the assignment.")
         self.spec = json.loads(await asyncio.to_thread(spec_file.read_text))
         self._seq = 0
-        is_planning = "answer_file" in self.spec
-        self._task = asyncio.get_running_loop().create_task(self._plan() if is_planning else self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def kill(self) -> None:
         if self._task is not None and self._task is not asyncio.current_task():
@@ -126,9 +127,22 @@ class ProtocolDriver:
         async with self._calls() as (http, base):
             await self._report(http, base, type="executors", **self.executors)
 
-    async def _plan(self) -> None:
-        """What a driver does that plans a program."""
-        self._end(1 if self.plan is None else await self.plan(self.spec))
+    async def start(self, vertices: Query, at: int | None = None) -> None:
+        """Start a query of the program, its vertices at ``at`` at most."""
+        assert self._graph is not None
+        self._graph, names = grown(self._graph, vertices), {vertex.name for vertex in vertices}
+        own = [vertex for vertex in self._graph.vertices if vertex.name in names]
+        most = at or max(self.parallelism.values())
+        parallelism = {vertex.id: min(vertex.parallelism, most) for vertex in own}
+        planned = [dataclasses.asdict(vertex) for vertex in vertices]
+        await self.tell(type="query-started", query=own[-1].id, planned=planned, parallelism=parallelism)
+        self.parallelism = self._known({**parallelism, **self.parallelism})
+        self._is_started = True
+
+    def _known(self, parallelism: dict[str, int]) -> dict[str, int]:
+        """What is said of vertices that there are: what stood for a program without a query is gone."""
+        known = self._graph and self._graph.by_id
+        return {vertex: number for vertex, number in parallelism.items() if known is None or vertex in known}
 
     # -- the protocol
 
@@ -148,6 +162,7 @@ class ProtocolDriver:
                 .json()
             )
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
+            awaits_query = await self._begin_program(http, base)
             if self.spec["repartition"]:
                 if (error := self.refuse_repartition()) is not None:
                     await self._report(http, base, type="failed", error=error, repartition_failed=True)
@@ -155,7 +170,8 @@ class ProtocolDriver:
                     return
                 found = partitions_of_queries(parse_document(self.spec["graph"], stored=True))
                 await self._report(http, base, type="repartitioned", state_partitions=found)
-            await self._report(http, base, type="running", plan_version=self.plan_version)
+            if self._graph is None or (self._is_started and not awaits_query):
+                await self._report(http, base, type="running", plan_version=self.plan_version)
             if self.spec["graph"]["type"] == "BATCH":
                 await self._run_regions(http, base)
                 return
@@ -174,12 +190,26 @@ class ProtocolDriver:
                         await self._report(http, base, plan_version=self.plan_version, **self._failure)
                         self._end(1)
                         return
-                    await self._batch(http, base)
-                    if self.batch_id == 0:
+                    if self._is_started:
+                        await self._batch(http, base)
+                    if self.batch_id == 0 and self._is_started:
                         await self._say_applied(http, base)
                     await asyncio.sleep(BATCH_INTERVAL_S)
             finally:
                 polling.cancel()
+
+    async def _begin_program(self, http: httpx.AsyncClient, base: str) -> bool:
+        """If the job is a program with streaming queries, start those; whether none was known before."""
+        graph = parse_document(self.spec["graph"], stored=True)
+        if graph.program is None or graph.type is JobType.BATCH:
+            self._is_started = True
+            return False
+        self._graph = graph
+        await self._report(http, base, type="begun")
+        self.has_begun = True
+        for query in () if self._failure else self.queries:
+            await self.start(query)
+        return graph.awaits_query
 
     async def _run_regions(self, http: httpx.AsyncClient, base: str) -> None:
         """What `app.driver.batch` does: a region that the orders name ends at once, with some results, and after
@@ -213,7 +243,10 @@ class ProtocolDriver:
                 return dict(answer)
 
     async def _take_over(self, http: httpx.AsyncClient, base: str, orders: dict[str, Any]) -> None:
-        self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
+        self.plan_version = orders["plan_version"]
+        self.parallelism = {**self.parallelism, **self._known(orders["parallelism"])}
+        if not self._is_started:
+            return
         # In the order of a real driver, which may send both in one request or in two.
         began_ms = now_ms()
         await self._say_applied(http, base)
@@ -285,83 +318,6 @@ class ProtocolDriver:
             ).status_code == UNAVAILABLE:
                 await asyncio.sleep(BATCH_INTERVAL_S)
             assert answer.raise_for_status().json()["acknowledged"] == self._seq
-
-
-class ProtocolHost:
-    """A `DriverHost` of protocol drivers. ``hold``: drivers commit no batch until `release`."""
-
-    slow_start = ""
-    warm_ready = 0
-
-    def __init__(self, app: Callable[[], ASGIApp]) -> None:
-        self._app = app
-        self._pids = itertools.count(4_000_001)
-        # Where locks and logs of drivers would be.
-        self.run_dir = Path("/nowhere")
-        # The page of Spark in each driver.
-        self.ui_url = ""
-        self.drivers: list[ProtocolDriver] = []
-        self.refuse: str | None = None
-        self.refuse_repartition: str | None = None
-        # The driver of the next attempt fails with it before its first batch.
-        self.fail_next: str | None = None
-        # Of all drivers: what a report says of them.
-        self.executors: dict[str, int] = {}
-        self.regions_left = 1_000
-        # What jobs would run in; a sentence if that cannot be had.
-        self.looked: Looked | str = Looked("4.3.0", frozenset(MODULES))
-        self.looked_at: list[Runtime] = []
-        self.files_seen: list[list[str]] = []
-        # Of all drivers: how they plan a program; the exit status.
-        self.plan: Callable[[dict[str, Any]], Awaitable[int]] | None = None
-        self._running = asyncio.Event()
-        self._running.set()
-
-    def hold(self) -> None:
-        self._running.clear()
-
-    def release(self) -> None:
-        self._running.set()
-
-    async def acquire(
-        self, java_options: tuple[str, ...] = (), runtime: object = None, home: Path | None = None
-    ) -> ProtocolDriver:
-        if self.refuse is not None:
-            raise DriverLaunchError(self.refuse)
-        pid = next(self._pids)
-        ref = DriverRef(f"driver-{pid}", pid, time.time(), str(self.run_dir / f"driver-{pid}.lock"))
-        driver = ProtocolDriver(
-            ref,
-            self._app,
-            self._running,
-            regions_left=self.regions_left,
-            refuse_repartition=lambda: self.refuse_repartition,
-            executors=self.executors,
-            plan=self.plan,
-            ui_url=self.ui_url,
-        )
-        self.drivers.append(driver)
-        if self.fail_next is not None:
-            driver.fail(self.fail_next)
-            self.fail_next = None
-        return driver
-
-    async def look(self, runtime: Runtime) -> Looked:
-        self.looked_at.append(runtime)
-        self.files_seen.append(files_in(runtime.artifacts_dir))
-        if isinstance(self.looked, str):
-            raise DriverLaunchError(self.looked, recoverable=False)
-        return self.looked
-
-    def adopt(self, ref: DriverRef) -> ProtocolDriver | None:
-        return next((driver for driver in self.drivers if driver.ref == ref and driver.alive), None)
-
-    def refill(self) -> None:
-        """There are no warm drivers here."""
-
-    async def close(self) -> None:
-        for driver in self.drivers:
-            await driver.kill()
 
 
 class _Late:

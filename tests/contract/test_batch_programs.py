@@ -1,4 +1,4 @@
-"""POST /jobs with a BATCH program: nothing is planned, and what can be seen without running it is refused."""
+"""POST /jobs with a BATCH program: what can be seen without running it is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.contract.world import World
 BATCH: dict[str, Any] = {**PROGRAM, "type": "BATCH", "config": {}}
 
 
-async def test_a_batch_program_is_accepted_without_a_planning(any_world: World) -> None:
+async def test_a_batch_program_is_accepted_with_its_one_vertex(any_world: World) -> None:
     world = any_world
     answer = await world.http.post("/jobs?dryRun=true", files=form(BATCH))
     assert answer.status_code == 200, answer.text
@@ -42,7 +42,7 @@ async def test_what_can_be_seen_without_running_it_is_refused(world: World) -> N
             "word_count.py, line 1: SyntaxError: source code string cannot contain null",
         ),
         (form({**BATCH, "script": "other.py"}), "other.py"),
-        (form({**BATCH, "bounds": {"count": {"upperBound": 2}}}), "Its vertices are 'word_count'"),
+        (form({**BATCH, "bounds": {"count": {"upperBound": 2}}}), "Its only vertex is word_count."),
         (form({**BATCH, "config": {"spark.scheduler.mode": "FIFO"}}), "spark.scheduler.mode is not allowed"),
     ]
     for files, sentence in refused:

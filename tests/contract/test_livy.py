@@ -332,13 +332,13 @@ async def test_what_cannot_be_honoured_is_refused(world: World) -> None:
     await post(world, proxyUser=None, args=None, conf=None)
 
 
-async def test_a_streaming_program_is_planned(world: World) -> None:
+async def test_a_streaming_program_is_accepted_before_it_runs(world: World) -> None:
     with_programs(world)
-    answer = await world.http.post(
-        "/batches", json={"file": "jobs/etl.py", "conf": {"slotwise.job.type": "STREAMING"}}
-    )
-    # The driver of this test plans nothing.
-    assert answer.status_code == 400 and "could not be planned" in answer.text
+    batch = await post(world, conf={"slotwise.job.type": "STREAMING"})
+    graph = await world.get(f"/jobs/{batch['appId']}/graph")
+    (vertex,) = graph["vertices"]
+    assert (graph["type"], vertex["planned"]["role"]) == ("STREAMING", "PROGRAM")
+    await world.status(batch["appId"], "CREATED")
 
 
 async def test_only_files_for_programs_are_read(world: World) -> None:

@@ -4,61 +4,72 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.model.planned import Planned
-from tests.contract.test_programs import PLANNED, answers, post
+import pytest
+
+from tests.contract.drivers import Query
+from tests.contract.test_programs import STORE, post
 from tests.contract.world import World
 
 
-def planned(place: str) -> Planned:
-    vertices = tuple(
-        replace(vertex, checkpoint=place) if vertex.name == "store" else vertex for vertex in PLANNED.vertices
+def at(place: str) -> Query:
+    """A query with its checkpoint there."""
+    *others, sink = STORE
+    return *others, replace(sink, checkpoint=place)
+
+
+async def submit(world: World, name: str, place: str) -> str:
+    world.host.queries = (at(place),)
+    answer = await post(
+        world, {"name": name, "bounds": dict.fromkeys(("words", "counts", "store"), {"upperBound": 1})}
     )
-    return replace(PLANNED, vertices=vertices)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["jobid"])
 
 
-async def test_a_checkpoint_belongs_to_one_job_that_lives(world: World) -> None:
-    world.host.plan = answers(planned("/data/counts"))
-    job_id = (await post(world)).json()["jobid"]
+async def failed(world: World, job_id: str) -> str:
+    """The sentence with which the job has failed."""
+    await world.status(job_id, "FAILED")
+    (entry,) = (await world.get(f"/jobs/{job_id}/exceptions"))["exceptionHistory"]["entries"]
+    return str(entry["message"])
+
+
+async def test_the_job_that_comes_second_fails_with_the_sentence(any_world: World) -> None:
+    world = any_world
+    job_id = await submit(world, "word-count", "/data/counts")
     await world.completed(job_id, 1)
-    for query in ("", "?dryRun=true"):
-        refused = await post(world, {"name": "another"}, query)
-        assert refused.status_code == 409
-        [sentence] = refused.json()["errors"]
-        assert sentence.startswith(
-            f"The checkpoint /data/counts of store is that of job word-count ({job_id}), which"
-        )
-        assert "give the query another checkpointLocation" in sentence
-    assert len((await world.get("/jobs"))["jobs"]) == 1
-    for same in ("file:///data/counts/", "////data//counts", "file:/data/x/../counts"):
-        world.host.plan = answers(planned(same))
-        assert (await post(world, {"name": "another"}, "?dryRun=true")).status_code == 409, same
-    # Spark decodes nothing, and of a relative one only the driver knows where it is.
-    for other in (
-        "/data/others",
-        "file:/data/%63ounts",
-        "/data/counts#1",
-        "s3a://data/counts",
-        "data/counts",
-    ):
-        world.host.plan = answers(planned(other))
-        assert (await post(world, {"name": "others"})).status_code == 202, other
-        assert (await post(world, {"name": "more"}, "?dryRun=true")).status_code == (
-            200 if other == "data/counts" else 409
-        ), other
+    another = await submit(world, "another", "/data/counts")
+    sentence = await failed(world, another)
+    assert sentence == (
+        f"The checkpoint /data/counts of store is that of job word-count ({job_id}), which is RUNNING. End that job "
+        "first, or give the query another checkpointLocation."
+    )
+    assert (await world.get(f"/jobs/{job_id}"))["state"] == "RUNNING"
     # Once the first has ended, another job may go on with it.
     assert (await world.http.patch(f"/jobs/{job_id}?mode=cancel")).status_code == 202
     await world.status(job_id, "CANCELED")
-    world.host.plan = answers(planned("/data/counts"))
-    assert (await post(world, {"name": "another"})).status_code == 202
+    await world.completed(await submit(world, "another", "/data/counts"), 1)
+
+
+@pytest.mark.parametrize("same", ["file:///data/counts/", "////data//counts", "file:/data/x/../counts"])
+async def test_one_place_has_many_names(world: World, same: str) -> None:
+    await world.completed(await submit(world, "word-count", "/data/counts"), 1)
+    assert "is that of job word-count" in await failed(world, await submit(world, "another", same))
+
+
+@pytest.mark.parametrize(
+    "other", ["/data/others", "file:/data/%63ounts", "/data/counts#1", "s3a://data/counts", "data/counts"]
+)
+async def test_spark_decodes_nothing_in_the_name_of_a_place(world: World, other: str) -> None:
+    await world.completed(await submit(world, "word-count", "/data/counts"), 1)
+    job_id = await submit(world, "others", other)
+    await world.completed(job_id, 1)
+    assert (await world.get(f"/jobs/{job_id}"))["state"] == "RUNNING"
 
 
 async def test_a_relative_path_is_another_checkpoint_for_each_job(world: World) -> None:
-    world.host.plan = answers(planned("counts"))
-    job_id = (await post(world)).json()["jobid"]
+    job_id = await submit(world, "word-count", "counts")
     await world.completed(job_id, 1)
     home = (await world.get(f"/jobs/{job_id}"))["workingDirectory"]
     assert home.endswith(f"/jobs/{job_id}/home")
-    assert (await post(world, {"name": "another"}, "?dryRun=true")).status_code == 200
-    world.host.plan = answers(planned(f"{home}/counts"))
-    refused = await post(world, {"name": "another"}, "?dryRun=true")
-    assert refused.status_code == 409 and f"{home}/counts" in refused.json()["errors"][0]
+    await world.completed(await submit(world, "another", "counts"), 1)
+    assert f"{home}/counts" in await failed(world, await submit(world, "third", f"{home}/counts"))

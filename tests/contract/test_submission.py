@@ -25,7 +25,7 @@ from app.api.routers.submission import FORM_LIMIT_BYTES
 from app.model.environment import MODULES, Looked
 from app.settings import Settings
 from app.worker.requests.artifacts import NEEDED
-from tests.contract.drivers import files_in
+from tests.contract.hosts import files_in
 from tests.contract.world import GRAPH, World
 
 PYTHON_GRAPH: dict[str, Any] = {

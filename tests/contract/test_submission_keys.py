@@ -12,10 +12,12 @@ import httpx
 import pytest
 import yaml
 
+from app.model.environment import MODULES, Looked, Runtime
 from tests.contract.members import two
 from tests.contract.test_batch_programs import BATCH
 from tests.contract.test_livy import SCRIPT, programs_of, with_programs
-from tests.contract.test_programs import PLANNED, PROGRAM, answers, form, hanging_up
+from tests.contract.test_livy import post as post_batch
+from tests.contract.test_programs import PROGRAM, form
 from tests.contract.test_tokens import OTHER, TOKEN, guarded  # noqa: F401 - a fixture
 from tests.contract.test_versions import graph, next_graph, outcome, replace
 from tests.contract.world import GRAPH, World, bounds, eventually, open_world
@@ -52,6 +54,32 @@ def listed(content: bytes, *, is_yaml: bool = False) -> list[tuple[str, Any]]:
     graph = yaml.safe_dump(LISTED) if is_yaml else json.dumps(LISTED)
     name, kind = ("graph.yaml", "application/yaml") if is_yaml else ("graph.json", "application/json")
     return [("graph", (name, graph, kind)), ("files", ("f.py", content, "text/x-python"))]
+
+
+async def hanging_up(world: World, document: dict[str, Any], gone: asyncio.Event, **headers: str) -> None:
+    """POST /jobs of a client whose connection ends when ``gone`` is set."""
+    request = world.http.build_request("POST", "/jobs", json=document, headers=headers)
+    messages = [{"type": "http.request", "body": await request.aread(), "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if messages:
+            return messages.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"nobody is there to be told {message}")
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/jobs",
+        "raw_path": b"/jobs",
+        "query_string": b"",
+        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+    }
+    await world.app(scope, receive, send)  # type: ignore[arg-type]
 
 
 async def test_a_repeated_submission_is_answered_with_the_job_of_the_first(any_world: World) -> None:
@@ -146,56 +174,80 @@ async def test_a_key_belongs_to_its_author(guarded: World) -> None:  # noqa: F81
 @pytest.mark.parametrize(
     "document", [GRAPH, {**BATCH, "name": "batch"}, PROGRAM], ids=["graph", "batch", "program"]
 )
-async def test_requests_at_the_same_time_are_one_submission_and_one_planning(
+async def test_requests_at_the_same_time_are_one_submission(
     any_world: World, document: dict[str, Any]
 ) -> None:
     world = any_world
-    planned = 0
-
-    async def plan(spec: dict[str, Any]) -> int:
-        nonlocal planned
-        planned += 1
-        return await answers(PLANNED)(spec)
-
-    world.host.plan = plan
     files = form(document)[: 1 if document is GRAPH else None]
     posts = [accepted(world.http.post("/jobs", files=files, headers=KEY)) for _ in range(6)]
     ids = await asyncio.gather(*posts)
     assert set(ids) == set(await jobs(world)) and len(set(ids)) == 1
-    assert planned == (document is PROGRAM)
 
 
-async def test_a_repeat_waits_for_the_planning_of_the_first_and_plans_if_that_is_given_up(
+async def test_a_repeat_waits_for_the_environment_of_the_first_and_builds_it_if_that_is_given_up(
     world: World,
 ) -> None:
-    begun, release, planned = asyncio.Event(), asyncio.Event(), 0
+    begun, release, built = asyncio.Event(), asyncio.Event(), 0
 
-    async def plan(spec: dict[str, Any]) -> int:
-        nonlocal planned
-        planned += 1
+    async def look(_: Runtime) -> Looked:
+        nonlocal built
+        built += 1
         begun.set()
         await release.wait()
-        return await answers(PLANNED)(spec)
+        return Looked("4.3.0", frozenset(MODULES))
 
-    world.host.plan = plan
+    world.host.look = look  # type: ignore[method-assign]
+    document = {**GRAPH, "packages": ["a.b:c_2.13:1.0"]}
     gone = asyncio.Event()
-    first = asyncio.create_task(hanging_up(world, gone, **KEY))
+    first = asyncio.create_task(hanging_up(world, document, gone, **KEY))
     await begun.wait()
-    second = asyncio.create_task(world.http.post("/jobs", files=form(PROGRAM), headers=KEY))
-    third = asyncio.create_task(world.http.post("/jobs", files=form(PROGRAM), headers=KEY))
+    second = asyncio.create_task(world.http.post("/jobs", json=document, headers=KEY))
+    third = asyncio.create_task(world.http.post("/jobs", json=document, headers=KEY))
 
     async def waits() -> bool:
         (turn,) = world.control_plane.submission.keys._turns.values()
         return len(turn._waiters or ()) == 2
 
     await eventually(waits, "two wait for the first")
-    assert planned == 1
+    assert built == 1
     gone.set()
     await asyncio.wait([first])
+    assert not list((world.directory / "jobs").iterdir())
     release.set()
     assert await accepted(second) == await accepted(third)
-    assert planned == 2
+    assert built == 2
     assert len(await jobs(world)) == 1
+
+
+async def test_the_end_of_the_server_ends_what_is_built(world: World) -> None:
+    begun = asyncio.Event()
+
+    async def look(_: Runtime) -> Looked:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    world.host.look = look  # type: ignore[method-assign]
+    asking = asyncio.create_task(post(world, {**GRAPH, "packages": ["a.b:c_2.13:1.0"]}))
+    await begun.wait()
+    await world.control_plane.close()
+    answer = await asking
+    assert answer.status_code == 503
+    assert "is stopping" in answer.text
+    assert not list((world.directory / "jobs").iterdir())
+
+
+async def test_fifty_batches_at_once_are_fifty_jobs(world: World) -> None:
+    with_programs(world)
+    kinds = ["STREAMING", "BATCH"]
+    posts = [
+        post_batch(world, name=f"b{number}", conf={"slotwise.job.type": kinds[number % 2]})
+        for number in range(50)
+    ]
+    batches = await asyncio.gather(*posts)
+    assert sorted(batch["id"] for batch in batches) == list(range(1, 51))
+    jobs = {job["jid"]: job["name"] for job in (await world.get("/jobs/overview"))["jobs"]}
+    assert jobs == {batch["appId"]: f"b{number}" for number, batch in enumerate(batches)}
 
 
 async def test_a_repeated_new_version_is_answered_with_its_number(any_world: World) -> None:

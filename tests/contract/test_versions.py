@@ -1,18 +1,14 @@
-"""PUT /jobs/:jobid/graph: a new version of a running job, on trial, and taken back. The drivers keep the protocol."""
+"""PUT /jobs/:jobid/graph: a new version of a running job, on trial, and taken back. The drivers keep the protocol.
+Those of programs: test_program_versions.py."""
 
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from app.model.environment import MODULES, Looked
-from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
-from tests.contract.test_programs import PLANNED, PROGRAM, answers, form
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually
 
 AT_ONCE = {
@@ -177,63 +173,3 @@ async def test_jobs_that_cannot_be_replaced(world: World) -> None:
     answer = await replace(world, job_id, graph())
     assert answer.status_code == 409
     assert "has reached the terminal state CANCELED: it cannot be replaced" in answer.json()["errors"][0]
-
-
-async def test_a_program_gets_its_own_files_and_keeps_those_before(any_world: World) -> None:
-    world = any_world
-    world.host.plan = answers(PLANNED)
-    config = {**PROGRAM["config"], **RESTART_AT_ONCE}
-    submitted = await world.http.post(
-        "/jobs", files=form({**PROGRAM, "config": config, "bounds": {"counts": {"upperBound": 3}}})
-    )
-    job_id = submitted.json()["jobid"]
-    await world.completed(job_id, 1)
-    document = {**PROGRAM, "config": config, "name": "word_count_2", "args": ["--topic", "more"]}
-    parts = form(document)
-    parts[1] = ("files", ("word_count.py", b"print(2)\n", "text/x-python"))
-    answer = await world.http.put(f"/jobs/{job_id}/graph", files=parts)
-    assert answer.status_code == 202, answer.text
-    await outcome(world, job_id, 2, "IN_FORCE")
-    spec = world.driver().spec
-    job_dir = world.directory / "jobs" / job_id
-    assert spec["artifacts_dir"] == str(job_dir / "artifacts-2")
-    assert (Path(spec["artifacts_dir"]) / "word_count.py").read_bytes() == b"print(2)\n"
-    assert spec["graph"]["args"] == ["--topic", "more"] and spec["graph"]["name"] == "word-count"
-    counts = next(one for one in spec["graph"]["vertices"] if one["name"] == "counts")
-    assert counts["parallelism"] == 3, "bounds that the new one does not say are those before"
-    assert await world.store.artifacts(job_id, 2) == {"word_count.py": b"print(2)\n"}
-    assert (await world.store.artifacts(job_id))["word_count.py"] != b"print(2)\n"
-
-    # Its plan is compared with that of the version before.
-    other = Planned((*PLANNED.vertices[:-1], PlannedVertex("copies", Role.SINK, "json", ("raw",))))
-    world.host.plan = answers(other)
-    answer = await world.http.put(f"/jobs/{job_id}/graph", files=form(document))
-    assert answer.status_code == 400
-    assert "The query of 'copy' is not there any more" in answer.json()["errors"][0]
-    moved = Planned(
-        (*PLANNED.vertices[:-1], PlannedVertex("copy", Role.SINK, "json", ("raw",), checkpoint="/c"))
-    )
-    world.host.plan = answers(moved)
-    answer = await world.http.put(f"/jobs/{job_id}/graph", files=form(document))
-    assert answer.status_code == 400
-    assert "has its checkpoint in '/c' now, and had it with the job" in answer.json()["errors"][0]
-
-    # What the driver that plans it finds in the state stops nothing either.
-    sentence = (
-        "job.py, line 9: the query of store does not go with the state in /c: the key of 'counts' has ..."
-    )
-    world.host.plan = answers(Planned(error=sentence, conflict=True))
-    answer = await world.http.put(f"/jobs/{job_id}/graph", files=form(document))
-    assert (answer.status_code, answer.json()["errors"]) == (409, [sentence])
-    assert (await world.get(f"/jobs/{job_id}/versions"))["current"] == 2
-    assert [driver.spec["artifacts_dir"] for driver in world.host.drivers if driver.alive] == [
-        str(job_dir / "artifacts-2")
-    ]
-
-    # Once there is a third one, nobody needs the first.
-    world.host.plan = answers(PLANNED)
-    assert (await world.http.put(f"/jobs/{job_id}/graph", files=form(document))).status_code == 202
-    await outcome(world, job_id, 3, "IN_FORCE")
-    assert sorted(path.name for path in job_dir.glob("artifacts*")) == ["artifacts-2", "artifacts-3"]
-    assert await world.store.artifacts(job_id) == {}
-    assert json.loads(json.dumps(await world.get(f"/jobs/{job_id}/versions")))["current"] == 3

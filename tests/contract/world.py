@@ -25,7 +25,8 @@ from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.job.places import JobPlaces
 from app.worker.tracing import NO_TRACING, Tracing
-from tests.contract.drivers import ProtocolDriver, ProtocolHost
+from tests.contract.drivers import ProtocolDriver
+from tests.contract.hosts import ProtocolHost
 
 SLOTS = 8
 PATIENCE_S = 20.0
