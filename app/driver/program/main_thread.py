@@ -192,14 +192,22 @@ class InMainThread(BaseAttempt, Host):
             pass
         if not self._over.is_set():
             places = Places(artifacts_dir, program.script)
-            takeover = self._takeover = Takeover(
-                self, places, self.spec.spark_conf, batch=self._graph.is_batch_program
-            )
+            batch, page = self._graph.is_batch_program, self._page()
+            takeover = self._takeover = Takeover(self, places, self.spec.spark_conf, batch=batch, page=page)
             takeover.install()
             takeover.end(run_program(program, artifacts_dir, self._graph.artifacts, places))
         while True:
             # The attempt decides what follows, and ends the process.
             signal.pause()
+
+    def _page(self) -> str:
+        """The page of the job, at its server."""
+        spec = self.spec
+        try:
+            address, *_ = Path(spec.address_file).read_text(encoding="utf-8").split()
+        except (OSError, ValueError):
+            address = ""
+        return f"{address}/#/jobs/{spec.job_id}"
 
     def _run_all(self, following: Callable[[], BaseAttempt | None]) -> Ending:
         """Run this attempt, and those that go on with what it has left."""
