@@ -81,8 +81,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._began_at = time.monotonic()
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
-        # Of an end of a query the program hears nothing.
-        self._hides_ends = False
         # The queries that ran when they were told to stop; none if one of them would not have for ever.
         self._ran: set[str] = set()
         self._before: ProgramAttempt | None = None
@@ -155,6 +153,11 @@ class ProgramAttempt(BeginsProgram, Attempt):
             if not any(each.ends_by_itself for each in ran):
                 self._ran = {each.query.key for each in ran}
         super()._begin_stop(order)
+
+    def _let_program_end(self) -> None:
+        # No query is started any more. None is being started just now.
+        self._starting.acquire(blocking=False)
+        super()._let_program_end()
 
     def _try_stop(self) -> Ending | None:
         # A query that Spark is starting just now has to be stopped too.
@@ -492,7 +495,3 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def waits(self, where: str) -> None:
         self._inbox.put(self._note_running)
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._hides_ends or super().is_stopping
