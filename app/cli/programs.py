@@ -54,8 +54,8 @@ class ProgramOptions:
         _said(
             "--bounds",
             "VERTEX=LOWER:UPPER",
-            "how parallel a vertex may be; either number may be left out. slotwise show has the names, once the program "
-            "has started its queries.",
+            "how parallel a vertex may be; either number may be left out. slotwise show has the names, once the "
+            "program has started its queries.",
         ),
     ] = field(default_factory=list)
     conf: Annotated[list[str], _said("--conf", "NAME=VALUE", "a setting of Spark, or an option.")] = field(
@@ -278,7 +278,8 @@ def building(submitted: Submitted, *, version: bool = False) -> Iterator[None]:
     if not submitted.may_be_built(version=version):
         yield
         return
-    told = f"{printable(submitted.path.name)} has its own environment; if it is new, it is built now, which takes minutes"
+    name = printable(submitted.path.name)
+    told = f"{name} has its own environment; if it is new, it is built now, which takes minutes"
     if sys.stderr.isatty():
         with Console(stderr=True).status(Text(told)):
             yield

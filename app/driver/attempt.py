@@ -54,14 +54,14 @@ class Attempt(BaseAttempt):
         return ending
 
     def _until_end(self) -> Ending:
-        self._start()
-        while (ending := self._turn()) is None:
-            pass
+        ending = self._start()
+        while ending is None:
+            ending = self._turn()
         return ending
 
     # -- start
 
-    def _start(self) -> None:
+    def _start(self) -> Ending | None:
         spec = self.spec
         session, functions = self._begin()
         client = self._take_up(session)
@@ -88,12 +88,14 @@ class Attempt(BaseAttempt):
             running.start()
             self._by_run[running.run_id] = running
         self._report(type="running", plan_version=spec.plan_version, **self._news.figures())
+        return None
 
     def _take_up(self, session: SparkSession) -> ControlPlaneClient:
         """Connect to the control plane, and take up the plan of the assignment."""
         self._session = session
         client = self._connect(session)
-        self._plans = Plans(self.spec.plan_version, self.spec.parallelism)
+        program = self._graph.vertices[0].id if self._graph.awaits_query else None
+        self._plans = Plans(self.spec.plan_version, self.spec.parallelism, program)
         self._steps = PlanSteps(
             self._plans,
             self._executors,

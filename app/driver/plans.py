@@ -28,10 +28,15 @@ class DriverPlan:
 
 
 class Plans:
-    """The plan in force and those before it, which a batch that started earlier may still use. Thread-safe."""
+    """The plan in force and those before it, which a batch that started earlier may still use. Thread-safe.
 
-    def __init__(self, version: int, parallelism: Mapping[str, int]) -> None:
+    ``program``: the vertex that stands for a program until its first query is there; its number is that of the slots. A
+    vertex of the query may have the same id.
+    """
+
+    def __init__(self, version: int, parallelism: Mapping[str, int], program: str | None = None) -> None:
         self._lock = threading.Lock()
+        self._program, self._program_is_gone = program, False
         self._current = DriverPlan(1, version, dict(parallelism))
         self._plans = {1: self._current}
 
@@ -48,9 +53,8 @@ class Plans:
                 return False
             # Its author may not have heard of vertices that were added meanwhile: they stay within its slots.
             most = max(parallelism.values(), default=1)
-            merged = {vertex: min(own, most) for vertex, own in current.parallelism.items()} | dict(
-                parallelism
-            )
+            merged = {vertex: min(own, most) for vertex, own in current.parallelism.items()}
+            merged |= self.of_vertices(parallelism)
             self._current = DriverPlan(current.number + 1, version, merged, whole)
             self._plans[self._current.number] = self._current
             for old in sorted(self._plans)[:-_PLANS_KEPT]:
@@ -61,14 +65,22 @@ class Plans:
         """Let vertices with these upper bounds be in the plans, and in them at once: batches that run have none of
         those that are new. The numbers of these vertices in the plan in force."""
         with self._lock:
-            now = self._current.parallelism
-            most = max(now.values(), default=1)
+            most = max(self._current.parallelism.values(), default=1)
+            self._program_is_gone = self._program is not None
+            now = self.of_vertices(self._current.parallelism)
             numbers = {vertex: now.get(vertex, min(bound, most)) for vertex, bound in bounds.items()}
             if not numbers.keys() <= now.keys():
                 for number, plan in self._plans.items():
-                    self._plans[number] = replace(plan, parallelism={**numbers, **plan.parallelism})
+                    parallelism = {**numbers, **self.of_vertices(plan.parallelism)}
+                    self._plans[number] = replace(plan, parallelism=parallelism)
                 self._current = self._plans[self._current.number]
             return numbers
+
+    def of_vertices(self, parallelism: Mapping[str, int]) -> dict[str, int]:
+        """What ``parallelism`` says of vertices that there are: nothing, if it is of before the first query. Any query
+        has more than one vertex."""
+        is_of_before = self._program_is_gone and parallelism.keys() == {self._program}
+        return {} if is_of_before else dict(parallelism)
 
     def newest_with(self, parallelism: Mapping[str, int]) -> DriverPlan | None:
         """The newest plan that has these numbers for these vertices; None if it is none of those that are known."""
@@ -151,7 +163,7 @@ class PlanSteps:
         goal = orders.parallelism
         return {
             vertex: now + max(0, goal.get(vertex, now) - now) * come // to_come
-            for vertex, now in self._before.items()
+            for vertex, now in self.plans.of_vertices(self._before).items()
         }
 
     def _change(self, orders: Orders, parallelism: Mapping[str, int], *, whole: bool) -> None:

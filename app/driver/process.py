@@ -293,8 +293,12 @@ def _registration(session: SparkSession | None) -> Registration:
     """``session``: None if there is none yet, or it is gone."""
     import pyspark
 
+    from app.driver.scala import scala_context
+
     context = None if session is None else session.sparkContext
-    page = None if context is None else context.uiWebUrl
+    # Not as PySpark says it: a program is told another address if Spark has no page.
+    found = None if context is None else scala_context(context).uiWebUrl()
+    page = str(found.get()) if found is not None and found.isDefined() else ""
     return Registration(
         pid=os.getpid(),
         pid_started_at=started_at(),

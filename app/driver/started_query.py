@@ -319,6 +319,11 @@ class StartedQuery(ABC):
         """How many batches are committed: the number of the next one. Spark may not have told of the last ones yet."""
         return max(self._last_batch, newest_batch(self.checkpoint_dir / "commits")) + 1
 
+    @property
+    def has_committed(self) -> bool:
+        """Whether this run has committed a batch."""
+        return self.committed_batches > self._past.newest + 1
+
     def ended_for(self) -> Failure | None:
         """Why the query ended without a request; None if it may end by itself, and did."""
         return self.failure()

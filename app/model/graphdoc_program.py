@@ -158,7 +158,8 @@ def graph_of(program: ProgramDocument) -> JobGraph:
         own = next((bounds for bounds in program.bounds if bounds.vertex == vertex.name), None)
         later: tuple[NamedBounds, ...] = ()
     else:
-        most = max((bounds.upper or bounds.lower or 1 for bounds in program.bounds), default=None)
+        usual = [_possible(bounds, None, stateful=False) for bounds in program.bounds]
+        most = max((one.upper or 1 for one in usual if one is not None), default=None)
         own, later = NamedBounds(vertex.name, None, most), program.bounds
     default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
     vertices = [_vertex(errors, vertex, own, None, default)]
@@ -181,15 +182,23 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
     if before.awaits_query:
         return replace(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
     later = (*waiting, *(bounds for bounds in program.bounds if bounds.vertex not in before.by_name))
+    return replace(graph, vertices=bounded(before, said), ended=before.ended, bounds=later[-MAX_BOUNDS:])
+
+
+def bounded(graph: JobGraph, said: Mapping[str, NamedBounds]) -> tuple[JobVertex, ...]:
+    """The vertices of ``graph``, within the bounds that are ``said`` of them by name, as far as their state allows."""
+    partitions = {each.id: query.state_partitions for query in queries(graph) for each in query.flow}
     vertices = []
-    for vertex in before.vertices:
+    for vertex in graph.vertices:
         most = vertex.max_parallelism
-        if (bounds := _possible(said.get(vertex.name), most if vertex.stateful else None)) is not None:
+        number = most if vertex.stateful else partitions.get(vertex.id)
+        bounds = _possible(said.get(vertex.name), number, stateful=vertex.stateful)
+        if bounds is not None:
             upper = bounds.upper or 1
-            most = max(most, derived_max_parallelism(upper))
+            most = most if vertex.stateful else max(most, derived_max_parallelism(upper))
             vertex = replace(vertex, lower_bound=bounds.lower or 1, parallelism=upper, max_parallelism=most)
         vertices.append(vertex)
-    return replace(graph, vertices=tuple(vertices), bounds=later[-MAX_BOUNDS:])
+    return tuple(vertices)
 
 
 def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
@@ -208,11 +217,13 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     sink = found[-1].name if found else ""
     former = next((query for query in queries(graph) if query.sink.name == sink), None)
     had = () if former is None else former.flow
-    if {*map(_facts_of, had)} == {*map(_facts_of_planned, found)}:
+    if graph.vertices and {*map(_facts_of, had)} == {*map(_facts_of_planned, found)}:
         return graph
     kept = tuple(vertex for vertex in graph.vertices if vertex not in had)
     if taken := {vertex.name for vertex in kept} & {vertex.name for vertex in found}:
         raise GraphErrors([f"the vertex {min(taken)} is that of another query."])
+    if program := next((vertex.name for vertex in found if vertex.role is Role.PROGRAM), None):
+        raise GraphErrors([f"the vertex {program} stands for a program, and cannot be part of a query."])
     partitions = _partitions_of_queries(found)
     errors = Errors()
     vertices: list[dict[str, object]] = []
@@ -220,7 +231,7 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     declared = {bounds.vertex: bounds for bounds in graph.bounds} | before
     for vertex in found:
         number = partitions.get(vertex.name)
-        bounds = _possible(declared.get(vertex.name), number if vertex.stateful else None)
+        bounds = _possible(declared.get(vertex.name), number, stateful=vertex.stateful)
         vertices.append(_vertex(errors, vertex, bounds, number, DEFAULT_STATE_PARTITIONS))
     if errors:
         raise GraphErrors(errors.texts())
@@ -241,12 +252,14 @@ def _facts_of_planned(vertex: PlannedVertex) -> tuple[object, ...]:
     return (*own, vertex.checkpoint, vertex.path, vertex.fixed)
 
 
-def _possible(bounds: NamedBounds | None, most: int | None) -> NamedBounds | None:
-    """``bounds`` of a vertex whose parallelism is at most ``most``, if that is limited."""
+def _possible(bounds: NamedBounds | None, partitions: int | None, *, stateful: bool) -> NamedBounds | None:
+    """``bounds`` of a vertex, as far as its state allows. ``partitions``: of the state of its query, if that has any:
+    they are the upper bound of which nothing is said."""
     if bounds is None:
         return None
-    upper = max(bounds.upper or DEFAULT_STATE_PARTITIONS, bounds.lower or 1)
-    upper = min(upper, most or upper)
+    upper = max(bounds.upper or partitions or DEFAULT_STATE_PARTITIONS, bounds.lower or 1)
+    if stateful and partitions is not None:
+        upper = min(upper, partitions)
     return NamedBounds(bounds.vertex, min(bounds.lower or 1, upper), upper)
 
 

@@ -264,7 +264,7 @@ class ControlPlane:
         state = self._running(job_id, update.refusal).state
         refuse_early(state)
         refuse_stale(update, state.requirements.version)
-        bounds, errors = resolve_bounds(state, update.bounds)
+        bounds, errors = resolve_bounds(state, update.bounds, self._now_of(job_id))
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)
         deadline = deadline_of(state, update.deadline, self._now_of(job_id), self.job(job_id).ahead_ms)
         on_timeout = None if deadline is None else deadline.on_timeout

@@ -214,7 +214,7 @@ class Deadlines:
         if (state.plan_version, state.num_rescales) > (before.plan_version, before.num_rescales):
             # Of several steps in one commit only the last one is seen.
             return True
-        graph, asked = _asked(state, [])
+        graph, asked = asks_for(state, [])
         own = bounds_now(state.graph, _with(state.requirements, {vertex: former}), None, state.policy)
         least, most = _what_it_needs(state, graph, asked, vertex, own[vertex]) or 0, asked[vertex].upper
         plans = [getattr(state.phase, "target", None), getattr(state.phase, "plan", None), state.last_plan]
@@ -266,7 +266,7 @@ class Deadlines:
 
     def counting(self, state: JobState) -> int:
         """The slots that the bounds need which hold now, with the state partitions that they ask for."""
-        return least_slots(*_asked(state, _waiting_now(state, state.usable_slots)))
+        return least_slots(*asks_for(state, _waiting_now(state, state.usable_slots)))
 
 
 def goal_of(state: JobState) -> Holds:
@@ -304,7 +304,7 @@ def _short_of_slots(state: JobState, usable: int) -> list[Pending]:
 def _waiting_now(state: JobState, usable: int) -> list[Pending]:
     """The same, but that a job which can run by the new bounds only does not wait."""
     left = _short_of_slots(state, usable)
-    least, former = least_slots(*_asked(state, [])), least_slots(state.graph, bounds_while(state, left))
+    least, former = least_slots(*asks_for(state, [])), least_slots(state.graph, bounds_while(state, left))
     return [] if least <= usable < former else left
 
 
@@ -326,7 +326,7 @@ def _before(state: JobState, waiting: Sequence[Pending]) -> Requirements:
     return replace(_with(state.requirements, former), state_partitions=tuple(numbers))
 
 
-def _asked(state: JobState, waiting: Sequence[Pending]) -> tuple[JobGraph, Holds]:
+def asks_for(state: JobState, waiting: Sequence[Pending]) -> tuple[JobGraph, Holds]:
     """What the job asks for while ``waiting`` wait, with the state partitions that are asked for: for each vertex with
     state at least as many as its upper bound. Not while a redistribution is under way or given up, nor while all wait
     that may."""
@@ -362,7 +362,7 @@ def _what_it_needs(state: JobState, graph: JobGraph, asked: Holds, vertex: str, 
 
 def _all_have(state: JobState, left: Sequence[Pending], usable: int) -> bool:
     """Whether the slots are enough for each change but those of ``left``."""
-    graph, asked = _asked(state, left)
+    graph, asked = asks_for(state, left)
     now, former = parallelism(graph, asked, usable) or {}, bounds_while(state, _waiting(state))
     changed = [vertex for one in _waiting(state) if one not in left for vertex in one.vertices]
     needs = {vertex: _what_it_needs(state, graph, asked, vertex, former[vertex]) for vertex in changed}

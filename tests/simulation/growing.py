@@ -1,36 +1,52 @@
 """A program in an attempt of the simulated world: it starts queries while it runs, ends them, and starts them again.
 
-Modelled after `app.driver.program`: the driver tells of each start and each end. It starts a query at what its plan
-says for the vertices, or at the largest number of the plan. What a later plan does not name keeps its number, as far
-as that plan has one as large: the control plane takes it for that, too, once it hears of the query.
+Modelled after `app.driver.program`: the driver says when the program is about to run, and tells of each start and each
+end. Before its first queries a program takes what time it wants, and it may end or fail without any. It starts a query
+at what its plan says for the vertices, or at the largest number of the plan. What a later plan does not name keeps its
+number, as far as that plan has one as large: the control plane takes it for that, too, once it hears of the query.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from app.model.graphdoc import parse_document
 from app.model.protocol import Orders
-from tests.simulation.programs import PARTITIONS, ProgramQuery, first_started, queries_of
+from tests.simulation.batch import Exit
+from tests.simulation.programs import (
+    PARTITIONS,
+    ProgramQuery,
+    first_started,
+    queries_of,
+    version_of,
+)
 from tests.simulation.queries import SideQuery
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimAttempt
 
+_FOR_EVER_S: Final = 1e9
+_LOOKS_EVERY_S: Final = 5.0
 
-def begin_queries(attempt: SimAttempt, tasks: list[asyncio.Task[Any]]) -> SideQuery | Program | None:
-    """What runs in ``attempt`` besides its main query; None if nothing does."""
+
+async def begin_queries(attempt: SimAttempt, tasks: list[asyncio.Task[Any]]) -> bool | None:
+    """What runs in ``attempt`` besides its main query begins. None as soon as that may commit batches; if the attempt
+    ends before, as `SimAttempt.run`."""
     if "script" in attempt.spec["graph"]:
-        return Program.begin(attempt, tasks)
-    return SideQuery.begin(attempt, tasks)
+        return await Program(attempt).begin(tasks)
+    attempt.running, attempt.side = True, SideQuery.begin(attempt, tasks)
+    attempt.report("running", plan_version=attempt.plan.plan_version)
+    return None
 
 
 class Program:
     """See the module. ``running``: the parallelism by vertex id with which each query was started. ``waiting``: those
-    whose state has to be redistributed before they can be started."""
+    whose state has to be redistributed before they can be started. ``awaits``: no query of it was known when the
+    attempt began, and none has been started."""
 
     is_down = False
 
@@ -39,24 +55,81 @@ class Program:
         self.running: dict[ProgramQuery, dict[str, int]] = {}
         self.waiting: list[ProgramQuery] = []
         self._batches = 0
-        self._job = attempt.spec["graph"]["name"]
-        self._queries = queries_of(self._job)
-        self.task: asyncio.Task[None]
+        self._graph: dict[str, Any] = attempt.spec["graph"]
+        self._job = self._graph["name"]
+        self._known = {one.id: one for one in parse_document(self._graph, stored=True).vertices}
+        self.awaits = not any(one.is_sink for one in self._known.values())
+        self.on_version = version_of(self._graph["artifacts"])
+        self._queries = queries_of(self._job, self.on_version)
+        self._life = random.Random(f"life/{self._job}/{attempt.number}")
+        self.task: asyncio.Task[None] | None = None
 
-    @classmethod
-    def begin(cls, attempt: SimAttempt, tasks: list[asyncio.Task[Any]]) -> Program:
-        """The program of ``attempt``, some of whose queries run when the attempt does."""
-        program = cls(attempt)
-        known = {one.id: one for one in parse_document(attempt.spec["graph"], stored=True).vertices}
-        for query in first_started(program._job, attempt.number, known):
-            program.start(query)
-        program.task = attempt.world.spawn(program.run())
-        tasks.append(program.task)
-        return program
+    async def begin(self, tasks: list[asyncio.Task[Any]]) -> bool | None:
+        """As `begin_queries`."""
+        attempt, rng = self.attempt, self.attempt.world.rng
+        attempt.side = self
+        attempt.report("begun", plan_version=attempt.plan.plan_version)
+        attempt.running = awaited = self.awaits
+        if (ended := await self._think()) is not None:
+            return ended
+        for query in first_started(self._graph, attempt.number, self._known):
+            self.start(query)
+            if rng.random() < 0.3:
+                await asyncio.sleep(rng.uniform(0, 2))
+        if not awaited:
+            attempt.running = True
+            attempt.report("running", plan_version=attempt.plan.plan_version)
+        self.task = attempt.world.spawn(self.run())
+        tasks.append(self.task)
+        return None
+
+    async def _think(self) -> bool | None:
+        """What the program does before its first queries. Not None: it was stopped meanwhile."""
+        attempt, world = self.attempt, self.attempt.world
+        until_s, fate = world.now_s + self._thinks_s(), self._life.random()
+        if self.awaits:
+            world.oracles.count("program without a query")
+        while (left_s := until_s - world.now_s) > 0:
+            if attempt.fenced:
+                raise Exit(3)
+            if attempt.stop is not None and (ended := await attempt._carry_out_stop()) is not None:
+                return ended
+            if self.awaits and attempt.plan.plan_version > attempt.spec["plan_version"]:
+                # Nothing runs that would have to follow it.
+                attempt._say_applied(attempt.plan, idle=True)
+            if world.quiet and not self._may_wait_for_ever:
+                until_s = min(until_s, world.now_s + 20)
+            attempt.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, _LOOKS_EVERY_S)):
+                    await attempt.changed.wait()
+        if fate < 0.05 and self.awaits:
+            world.oracles.count("program ended without a query")
+            return await attempt._last_word("finished")
+        if fate < 0.15 and not world.quiet:
+            world.oracles.count("program failed before its queries")
+            return await attempt._fail("NameError: name 'spark' is not defined")
+        if fate < 0.2 and not world.quiet:
+            attempt.process.kill_python()
+            await asyncio.sleep(60)
+        return None
+
+    def _thinks_s(self) -> float:
+        """Sometimes longer than a driver may take to start."""
+        dice = self._life.random()
+        if dice < 0.08:
+            return _FOR_EVER_S
+        return self._life.uniform(0, 1 if dice < 0.5 else 8 if dice < 0.85 else 60)
+
+    @property
+    def _may_wait_for_ever(self) -> bool:
+        """Also when the world is quiet. What is known of it has to be decided upon, such as another version."""
+        return self.awaits and not self.on_version
 
     def end(self) -> None:
         """It is stopped with its attempt."""
-        self.task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def is_behind(self, _plan: Orders) -> bool:
         return False
@@ -96,6 +169,7 @@ class Program:
         most = max(plan.values(), default=1)
         own = {one: plan.get(one, most) for one in query.ids.values()}
         self.running[query] = own
+        self.awaits = False
         attempt.world.oracles.count("query started")
         attempt.report(
             "query-started", query=query.key, planned=query.planned(partitions), parallelism=dict(own)

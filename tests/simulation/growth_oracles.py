@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.model.graphdoc import parse_document
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, NamedBounds
 from app.model.plan import Plan
-from app.model.requirements import Bounds, Requirements
-from app.scheduler.adaptive.state import Executing, JobState
-from app.store.writes import AddVersion, CreateJob, SetGraph, UnitOfWork
+from app.model.public_event import PublicEventType
+from app.model.requirements import Requirements
+from app.model.status import JobStatus
+from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, JobState
+from app.store.writes import AddEvents, AddVersion, CreateJob, SaveState, SetGraph, UnitOfWork
+from tests.simulation.deadlines import asks_for, goal_of
 from tests.simulation.growing import Program
-from tests.simulation.programs import ENDED_KEPT, STATELESS_UPPER, ProgramQuery, queries_of
+from tests.simulation.growth_bounds import BoundsByName
+from tests.simulation.growth_graph import Graph, Told, awaits, stands_for_program
+from tests.simulation.programs import ProgramQuery
+from tests.simulation.rules import least_slots, most_slots, need_slots
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
@@ -26,58 +31,7 @@ if TYPE_CHECKING:
 REASON = "The program has started a query with "
 """What the reason of requirements begins with that have vertices which came."""
 _LISTENS = ("CreatingExecutionGraph", "Executing", "Rescaling", "StopWithSavepoint")
-
-
-@dataclass(frozen=True)
-class Told:
-    """A report of a driver that a query was started or has ended."""
-
-    attempt: int
-    seq: int
-    query: ProgramQuery
-    started: bool
-
-
-@dataclass(frozen=True)
-class Graph:
-    """``vertices``: ids. ``ended``: keys of queries, in the order in which they have ended. ``order``: all keys.
-    ``started``: those that ``attempt`` has started; the others that have not ended are absent."""
-
-    vertices: frozenset[str]
-    ended: tuple[str, ...]
-    order: tuple[str, ...] = field(default=(), compare=False)
-    started: tuple[str, ...] = field(default=(), compare=False)
-    attempt: int = field(default=0, compare=False)
-
-    @classmethod
-    def of(cls, graph: JobGraph, started: tuple[str, ...] = (), attempt: int = 0) -> Graph:
-        order = tuple(vertex.id for vertex in graph.vertices if vertex.is_sink)
-        return cls(frozenset(vertex.id for vertex in graph.vertices), graph.ended, order, started, attempt)
-
-    def after(self, told: Told) -> Graph:
-        """What it is when that report is taken down."""
-        query = told.query
-        ended = tuple(key for key in self.ended if key != query.key)
-        if not told.started:
-            ended = (*ended, query.key) if query.key in self.vertices else ended
-            return replace(self, ended=ended)
-        before = self.started if told.attempt == self.attempt else ()
-        started = (*(key for key in before if key != query.key), query.key)
-        new = self.vertices | set(query.ids.values())
-        if new == self.vertices:
-            return replace(self, ended=ended, started=started, attempt=told.attempt)
-        absent = tuple(key for key in self.order if key not in started and key not in self.ended)
-        gone = (*absent, *ended)[:-ENDED_KEPT]
-        left = {vertex for one in queries_of(query.job) if one.key in gone for vertex in one.ids.values()}
-        order = (*(key for key in self.order if key not in gone), query.key)
-        kept = tuple(key for key in ended if key not in gone)
-        return Graph(new - left, kept, order, started, told.attempt)
-
-    def after_all(self, told: Sequence[Told]) -> Graph:
-        found = self
-        for one in told:
-            found = found.after(one)
-        return found
+_OVER = ("Canceling", "Failing", "Finished")
 
 
 class Growth:
@@ -86,31 +40,57 @@ class Growth:
     def __init__(self, oracles: Oracles) -> None:
         self._oracles = oracles
         self._graphs: dict[str, Graph] = {}
+        # Of the version before the one in force, when that came.
+        self._former: dict[str, Graph] = {}
+        # The last attempt at it.
+        self._since: dict[str, int] = {}
         self._open: dict[str, list[Told]] = {}
+        self._started: dict[tuple[str, int], set[str]] = {}
         self._documents: dict[str, dict[int, Graph]] = {}
         self._forgotten: dict[str, frozenset[str]] = {}
-        # What was declared for vertices that have left, the last one last.
-        self._left: dict[str, dict[str, list[Bounds]]] = {}
-        self._replaced: set[str] = set()
+        self._bounds = BoundsByName(oracles)
 
-    def committed(self, unit: UnitOfWork, state: JobState | None) -> None:
+    @staticmethod
+    def awaits(state: JobState) -> bool:
+        """Whether the job is a program of which no query is known."""
+        return state.graph.program is not None and awaits(state.graph)
+
+    def asked(self, job_id: str, artifacts: Sequence[str], bounds: Sequence[NamedBounds]) -> None:
+        """Somebody asks for a new version of a program."""
+        self._bounds.asked(job_id, artifacts, bounds)
+
+    def committed(self, unit: UnitOfWork, before: JobState | None, state: JobState | None) -> None:
         """``unit`` became durable, and so did ``state``: whoever takes the job up has the graph that it is of."""
         if state is None or state.graph.program is None:
             return
         stored = self._documents.setdefault(unit.job_id, {})
+        waits = awaits(state.graph) and (before is None or awaits(before.graph))
         for write in unit.writes:
             if isinstance(write, CreateJob | AddVersion | SetGraph):
                 number = 1 if isinstance(write, CreateJob) else write.number
                 stored[number] = Graph.of(parse_document(json.loads(write.document), stored=True))
+            elif isinstance(write, SaveState) and awaits(state.graph):
+                self._is_not_running(state, write.status)
+            elif isinstance(write, AddEvents) and waits:
+                for event in write.events:
+                    if event.type is PublicEventType.STATUS:
+                        self._is_not_running(state, event.fields["status"])
         found = stored[state.versions.current]
         self._check(
             found == Graph.of(state.graph),
             f"job {unit.job_id[-2:]} has {Graph.of(state.graph)}, and {found} is stored of it",
         )
 
+    def _is_not_running(self, state: JobState, status: object) -> None:
+        self._check(
+            status != JobStatus.RUNNING, f"job {state.job_id[-2:]} is {status}, and no query of it is known"
+        )
+
     def told(self, attempt: SimAttempt, query: ProgramQuery, *, started: bool) -> None:
         """A driver reports it."""
         self._open.setdefault(attempt.job_id, []).append(Told(attempt.number, attempt.seq, query, started))
+        if started:
+            self._started.setdefault((attempt.job_id, attempt.number), set()).add(query.key)
 
     def acknowledged(self, attempt: SimAttempt, number: int) -> None:
         """Reports up to ``number`` were acknowledged, so what follows from them is durable."""
@@ -150,27 +130,56 @@ class Growth:
         now = Graph.of(state.graph, state.started, state.attempt)
         known = self._graphs.get(job_id)
         self._graphs[job_id] = now
-        what = f"job {job_id[-2:]}"
         if before is None or known is None:
-            pass
+            self._bounds.submitted(job_id, state.graph)
         elif before.versions.current != state.versions.current:
-            self._replaced.add(job_id)
+            self._replaced(before, known, now, state)
         elif now != known:
-            gone = known.vertices - now.vertices
-            self._forgotten[job_id] = self._forgotten.get(job_id, frozenset()) | gone
-            if len(now.vertices) > len(known.vertices):
-                trial = "with a trial" if state.watch or state.taken_back else state.phase.kind
-                self._oracles.count(f"grown, {trial}")
-            if gone:
-                self._oracles.count("grown, forgotten")
-                declared = before.requirements.as_dict()
-                for vertex in gone & declared.keys():
-                    past = self._left.setdefault(job_id, {}).setdefault(vertex, [])
-                    past.append(declared[vertex])
-            self._follows(job_id, known, now, (before.attempt, state.attempt))
-        named = {vertex for vertex, _ in state.requirements}
-        self._check(named == now.vertices, f"{what} has bounds of {named} and the vertices {now.vertices}")
+            self._grew(before, known, now, state)
+        what = f"job {job_id[-2:]}"
+        named = [vertex for vertex, _ in state.requirements]
+        ids = [vertex.id for vertex in state.graph.vertices]
+        self._check(named == ids, f"{what} has bounds of {named} and the vertices {ids}")
+        record = state.timeline.open
+        drawn = ids if record is None else [one.vertex_id for one in record.vertices]
+        self._check(drawn == ids, f"{what} has a record of {drawn} and the vertices {ids}")
+        alone = stands_for_program(state.graph)
+        self._check(not alone or ids == alone, f"{what} has {alone} beside vertices of queries: {ids}")
         self._fit(what, state)
+        self._starts(what, before, state)
+        if before is not None:
+            self._is_proven(what, before, state)
+
+    def _grew(self, before: JobState, known: Graph, now: Graph, state: JobState) -> None:
+        job_id = state.job_id
+        gone = frozenset() if awaits(before.graph) else known.vertices - now.vertices
+        self._forgotten[job_id] = self._forgotten.get(job_id, frozenset()) | gone
+        if len(now.vertices) > len(known.vertices):
+            trial = "with a trial" if state.watch or state.taken_back else state.phase.kind
+            self._oracles.count(f"grown, {trial}")
+        if gone:
+            self._oracles.count("grown, forgotten")
+        self._follows(job_id, known, now, (before.attempt, state.attempt))
+
+    def _replaced(self, before: JobState, known: Graph, now: Graph, state: JobState) -> None:
+        """Another version came into force: a new one with all queries that there were, or the one before as it was."""
+        job_id, what = state.job_id, f"job {state.job_id[-2:]}: version {state.versions.current}"
+        sent = self._open.pop(job_id, [])
+        if state.versions.current < before.versions.current:
+            self._oracles.count("version of a program taken back")
+            former = self._former[job_id]
+            self._check(now == former, f"{what} came back with {now}, and had {former}")
+            self._bounds.taken_back(job_id)
+            return
+        self._oracles.count("version of a program" + " without a query" * (not now.flows))
+        mine = [one for one in sent if one.attempt == before.attempt]
+        all_of_them = [known.after_all(mine[:many]) for many in range(len(mine) + 1)]
+        fits = [one for one in all_of_them if one.flows == now.flows and len(one.others) == len(now.others)]
+        self._check(bool(fits), f"{what} began with {now}, after {known} and {mine}")
+        # What ended before is to go on: the new version says what it runs.
+        self._check(not now.ended, f"{what} began with ended queries: {now.ended}")
+        self._former[job_id], self._since[job_id] = fits[0] if fits else known, before.attempt
+        self._bounds.adopted(state, before.graph)
 
     def _follows(self, job_id: str, known: Graph, now: Graph, attempts: tuple[int, int]) -> None:
         """Of the attempt before and of the one that follows some reports were taken down, which lead to ``now``."""
@@ -199,48 +208,82 @@ class Growth:
                 f"{what}: plan {plan} is not one for the vertices {ids}",
             )
 
-    def came(self, state: JobState | None, before: Requirements, wanted: Requirements) -> None:
-        """The bounds after vertices came: those that there were are as before, the others have none of their own."""
-        assert state is not None
-        queries = queries_of(state.graph.name)
-        rows, were, numbers = wanted.as_dict(), before.as_dict(), dict(wanted.state_partitions)
-        kept = {vertex: were[vertex] for vertex in rows if vertex in were}
-        what = f"version {wanted.version} of job {state.job_id[-2:]}"
-        self._check(
-            all(rows[vertex] == own for vertex, own in kept.items())
-            and all(
-                number == numbers.get(vertex, number)
-                for vertex, number in before.state_partitions
-                if vertex in rows
-            ),
-            f"{what}: a query came, and {before} became {wanted}",
-        )
-        new = [query for query in queries if set(query.ids.values()) & (rows.keys() - kept.keys())]
-        self._check(len(new) == 1, f"{what} has vertices of several queries, or none: {new}")
-        checkpoint = self._oracles.world.checkpoints[state.job_id]
-        for query in new:
-            uppers = query.uppers(checkpoint.partitions.get(query.key, 0))
-            stateful = {vertex.name for vertex in query.planned(None) if vertex.stateful}
-            expected = {
-                query.ids[name]: self._may_have(state, query.ids[name], upper, stateful=name in stateful)
-                for name, upper in uppers.items()
+    def _starts(self, what: str, before: JobState | None, state: JobState) -> None:
+        """An attempt is started within the bounds of its moment and in slots that are held."""
+        phase = state.phase
+        is_new = before is not None and state.attempt == before.attempt + 1
+        if not is_new or not isinstance(phase, CreatingExecutionGraph) or phase.failure is not None:
+            return
+        assert before is not None
+        if (before.requirements, before.policy) == (state.requirements, state.policy) and not state.pending:
+            goal = goal_of(state)
+            comes_back = phase.plan.slot_count < least_slots(state.graph, goal)
+            out = {
+                vertex: count
+                for vertex, count in phase.plan.parallelism
+                if count > goal[vertex].upper
+                or (count < goal[vertex].lower and vertex in need_slots(state.graph) and not comes_back)
             }
-            got = {vertex: rows.get(vertex) for vertex in expected}
+            self._oracles.count("start of a program")
+            self._check(not out, f"{what} is started at {out}, and its bounds are {goal}")
+        self._check(phase.plan.slot_ids <= state.slot_ids, f"{what} is started in slots that it has not")
+
+    def _is_proven(self, what: str, before: JobState, state: JobState) -> None:
+        """A new version stays only when each query with state was started, or its time is over."""
+        one = before.versions.replacement
+        if one is None or one.stage != "Trial" or state.versions.replacement is not None:
+            return
+        outcome = {note.number: note.outcome for note in state.versions.notes}[one.number]
+        over = one.until_ms is not None and one.until_ms <= self._oracles.world.wall_ms
+        if outcome != "IN_FORCE" or over or self._oracles.world.clocks_differ:
+            return
+        since = self._since[state.job_id]
+        started = {
+            key
+            for (job_id, attempt), keys in self._started.items()
+            for key in keys
+            if job_id == state.job_id and attempt > since
+        }
+        stateful = {vertex.id for vertex in before.graph.vertices if vertex.stateful}
+        missing = {
+            key
+            for key, flow in self._former[state.job_id].flows.items()
+            if not stateful.isdisjoint(vertex for vertex, _ in flow)
+        } - started
+        self._oracles.count("version of a program proven")
+        self._check(not missing, f"{what}: version {one.number} is proven, and {missing} were not started")
+
+    def _fit(self, what: str, state: JobState) -> None:
+        """Each plan names the vertices of the graph, and none of them beyond its slots. No other slots are asked for
+        than these need."""
+        coming = [getattr(state.phase, name, None) for name in ("target", "plan")]
+        plans = [one for one in (state.plan, state.last_plan, *coming) if isinstance(one, Plan)]
+        ids = [vertex.id for vertex in state.graph.vertices]
+        for plan in plans:
             self._check(
-                all(got[vertex] in bounds for vertex, bounds in expected.items()),
-                f"{what} has {got} for a query that came, not {expected}",
+                [vertex for vertex, _ in plan.parallelism] == ids
+                and all(1 <= count <= plan.slot_count for _, count in plan.parallelism),
+                f"{what}: plan {plan} is not one for the vertices {ids}",
+            )
+        if state.declared_minimal and not state.pending and state.phase.kind not in _OVER:
+            # State may be about to get other partitions.
+            most = {most_slots(state.graph, goal_of(state)), most_slots(*asks_for(state, []))}
+            self._check(
+                state.declared_slots in most, f"{what} asks for {state.declared_slots} slots, not for {most}"
             )
 
-    def _may_have(self, state: JobState, vertex: str, usual: int, *, stateful: bool) -> list[Bounds]:
-        """The bounds with which a vertex may come: those that were declared before it left, as far as its state allows.
-        A new version knows nothing of them, and the one before may come back."""
-        past = self._left.get(state.job_id, {}).get(vertex, [])
-        last = past if state.job_id in self._replaced else past[-1:]
-        most = [min(one.upper, usual) if stateful else one.upper for one in last]
-        found = [Bounds(min(one.lower, upper), upper) for one, upper in zip(last, most, strict=True)]
-        was_usual = any(one.lower == 1 and one.upper in (usual, STATELESS_UPPER) for one in last)
-        is_sure = found and not was_usual and state.job_id not in self._replaced
-        return found if is_sure else [*found, Bounds(1, usual)]
+    def came(self, state: JobState | None, before: Requirements, wanted: Requirements) -> None:
+        """The bounds after vertices came."""
+        assert state is not None
+        self._bounds.came(state, before, wanted)
+
+    def begun(self, attempt: SimAttempt, state: JobState) -> None:
+        """It was acknowledged that the program of the attempt has begun."""
+        waits = awaits(state.graph) and state.phase.kind == "CreatingExecutionGraph"
+        self._check(
+            not waits or getattr(state.phase, "failure", None) is not None,
+            f"{attempt} has begun, that was acknowledged, and it is not durable",
+        )
 
     def in_force(self, driver: SimAttempt, wanted: dict[str, int]) -> dict[str, int]:
         """The parallelism of the vertices of a job in its driver. Those of queries that do not run are as ``wanted``.
@@ -248,7 +291,7 @@ class Growth:
         So are those that were forgotten once. If they come again in a report that was sent before the plan of now, the
         driver goes by that plan, which had them, and the control plane by the report.
         """
-        if not isinstance(driver.side, Program):
+        if not isinstance(driver.side, Program) or driver.side.awaits:
             return driver.plan.parallelism
         forgotten = self._forgotten.get(driver.job_id, frozenset())
         numbers = driver.side.numbers()

@@ -171,7 +171,7 @@ class Oracles:
             if isinstance(write, SaveState | CreateJob):
                 self.taking_up.decided(CURRENT.get(), unit.job_id, before)
                 self._state(unit.job_id, truth, write.state)
-        self.growth.committed(unit, truth.state)
+        self.growth.committed(unit, before, truth.state)
         self.world.reachability.committed(CURRENT.get(), unit, before, truth.state)
 
     def _requirements(self, job_id: str, truth: JobTruth, wanted: Requirements) -> None:
@@ -312,7 +312,11 @@ class Oracles:
         state = self.truth(attempt.job_id).state
         assert state is not None
         for report in sent:
-            if report.seq <= number and report.type == "running" and state.attempt == attempt.number:
+            if report.seq > number or state.attempt != attempt.number:
+                continue
+            if report.type == "begun":
+                self.growth.begun(attempt, state)
+            elif report.type == "running":
                 self.check(
                     state.phase.kind != "CreatingExecutionGraph"
                     or getattr(state.phase, "failure", None) is not None,
@@ -364,7 +368,7 @@ class Oracles:
             return f"job {job_id[-2:]} is in {state.phase.kind}"
         if any(one.deadline is not None for one in state.pending):
             return f"job {job_id[-2:]}: bounds wait for their deadline: {state.pending}"
-        if truth.open is not None:
+        if truth.open is not None and not self.growth.awaits(state):
             return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
         assert state.plan is not None
         if why := self.trials.complaint(job_id, state) or self.policies.complaint(job_id, state):

@@ -47,7 +47,7 @@ async def give_partitions(attempt: SimAttempt) -> str | None:
         checkpoint.partitions.setdefault(key, number)
     first = list(wanted)[: attempt.world.seed % 2 if attempt.world.seed % 3 == 2 else None]
     if graph.program is not None:
-        started = [one.key for one in first_started(graph.name, attempt.number, graph.by_id)]
+        started = [one.key for one in first_started(attempt.spec["graph"], attempt.number, graph.by_id)]
         first = [key for key in wanted if key in started]
     checkpoint.late = {key: number for key, number in wanted.items() if key not in first}
     return await _give(attempt, {key: wanted[key] for key in first})

@@ -125,6 +125,8 @@ class Operator:
     ) -> Callable[[Incarnation], Coroutine[Any, Any, None]]:
         """A request for another policy."""
         known = world.oracles.truth(job_id).state
+        if known is not None and known.graph.program is not None:
+            self._graph = known.graph
         version = known.policy.version if known is not None and self._rng.random() < 0.3 else None
         update = ScalingPolicyUpdate(*self._some(), if_match=version, requested_by="olga", reason=mark)
 

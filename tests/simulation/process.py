@@ -201,8 +201,8 @@ class SimAttempt:
             return await self._fail(why, outside=True, by_cluster=True)
         if world.chance(world.knobs.start_fails):
             return await self._fail("A query could not be started.")
-        self.running, self.side = True, begin_queries(self, self._tasks)
-        self.report("running", plan_version=self.plan.plan_version)
+        if (ended := await begin_queries(self, self._tasks)) is not None:
+            return ended
         return await (RegionsOf(self).run() if self.spec["graph"]["type"] == "BATCH" else self._run_batches())
 
     async def _claim(self) -> None:
@@ -265,7 +265,8 @@ class SimAttempt:
         if plan.plan_version > self.applied and not (self.side and self.side.is_behind(plan)):
             self.applied = plan.plan_version
             is_deaf = self.world.seed % 4 == 1 and (self.number + self.applied) % 5 == 3
-            vertices = list(plan.parallelism)[: is_deaf * (1 if self.world.seed % 8 == 1 else self.number)]
+            runs = self.side.numbers() if isinstance(self.side, Program) else plan.parallelism
+            vertices = list(runs)[: is_deaf * (1 if self.world.seed % 8 == 1 else self.number)]
             more = {"idle": idle, "not_followed": dict.fromkeys(vertices, "It does not.")}
             self.report("plan-applied", plan_version=self.applied, output_gap_ms=5, **more)
 
@@ -276,10 +277,12 @@ class SimAttempt:
         if order == "drain" and self.world.chance(0.1):
             self.report("stopped", driver_alive=True, error="The drain could not be carried out.")
             return None
+        # A program without a query is run anew by the next driver.
+        ends = order == "drain" or (isinstance(self.side, Program) and self.side.awaits)
         self.side = self.side and self.side.end()
         self.checkpoint.writers.pop(self.process, None)
-        if order == "drain":
-            return await self._last_word("stopped", drained=True, location="checkpoint")
+        if ends:
+            return await self._last_word("stopped", drained=order == "drain", location="checkpoint")
         self.report("stopped", driver_alive=True)
         if await self._flush():
             self.world.tell(f"{self}: parked")

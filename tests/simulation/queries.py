@@ -202,7 +202,7 @@ class LocalFailovers:
     def ordered(self, attempt: SimAttempt, number: int) -> None:
         oracles, world = self._oracles, self._oracles.world
         oracles.count("query restarted")
-        if world.knobs.wall_jumps or any(getattr(plane, "_skew_s", 0) for plane in world.planes):
+        if world.clocks_differ:
             return  # the clock that counted the backoff is not the world's
         key = (attempt.job_id, attempt.number, number)
         oracles.check(

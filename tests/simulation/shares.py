@@ -11,6 +11,7 @@ from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Finished, JobState
 from app.worker.requests.declared import SlotShareUpdate
 from app.worker.slots.broker import OwnBroker
+from tests.simulation.jobs import MOST_SLOTS_NEEDED
 from tests.simulation.rules import bounds_now, least_slots
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ def put_share(world: World, job_id: str, mark: str) -> Any:
     rng = world.rng
     cap = rng.choice((None, None, rng.randint(1, MOST_CAP)))
     known = world.oracles.truth(job_id).state
+    if cap is not None and known is not None and known.graph.program is not None:
+        # Vertices may come with lower bounds of their own. A job waits if its cap is below them (docs/slots.md).
+        cap = max(cap, MOST_SLOTS_NEEDED)
     version = known.share.version if known is not None and rng.random() < 0.3 else None
     weight, priority = rng.choice((1, 2, 5)), rng.choice((-1, 0, 1))
     update = SlotShareUpdate(weight, priority, cap, if_match=version, requested_by="ann", reason=mark)

@@ -18,11 +18,13 @@ MODULES = sorted(
 DECISIONS = ("app.scheduler", "app.model")
 NO_DECISIONS = {
     "app.model.graphdoc.parse_document",
+    "app.model.graphdoc_program.graph_of",
+    "app.model.graphdoc_program.graph_of_version",
     "app.model.ids.derive_id",
     "app.model.ids.vertex_id",
     "app.model.protocol.outcome_document",
 }
-"""Documents are read and written with them, and ids are made."""
+"""Documents are read and written with them, ids are made, and programs become what a server stores of them."""
 
 
 def imported(source: str) -> Iterator[str]:

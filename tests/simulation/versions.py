@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.model.jobgraph import JobGraph, JobType
 from app.scheduler.adaptive.state import JobState
+from tests.simulation.programs import next_version, some_bounds
 
 if TYPE_CHECKING:
     from tests.simulation.plane import Incarnation
@@ -28,7 +29,7 @@ class Replacements:
     def __init__(self, seed: int, number: int, graph: JobGraph, *, fragile: bool) -> None:
         self._rng = random.Random(f"versions/{seed}/{number}")
         self._graph = graph
-        self._may = graph.type is JobType.STREAMING and not fragile and self._rng.random() < 0.3
+        self._may = graph.type is JobType.STREAMING and not fragile and self._rng.random() < (0.6 if graph.program else 0.3)
         self._made = 0
 
     def is_time(self) -> bool:
@@ -40,11 +41,17 @@ class Replacements:
         name = f"{_BAD if self._rng.random() < 0.3 else 'good'}{self._made}.txt"
         files = {**dict.fromkeys(self._graph.artifacts, b""), name: b"version"}
         graph = dataclasses.replace(self._graph, artifacts=tuple(files))
+        bounds = some_bounds(self._rng)
 
         async def replace(plane: Incarnation) -> None:
-            planned = graph
-            if graph.program is None:  # otherwise a driver would plan it
+            state = plane.world.oracles.truth(job_id).state
+            if graph.program is None:
                 planned = await plane.plane.replacing.planned(job_id, graph, files)
+            elif state is None:
+                return
+            else:
+                planned = next_version(graph, tuple(files), bounds, state.graph)
+                plane.world.oracles.growth.asked(job_id, tuple(files), bounds)
             number = await plane.plane.replacing.replace(job_id, planned, files, requested_by="ann")
             plane.world.tell(f"version {number} of {job_id[-2:]} is {name}")
             plane.world.oracles.count("version")

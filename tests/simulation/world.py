@@ -209,6 +209,11 @@ class World:
         """What the wall clock says."""
         return EPOCH_MS + int((self.now_s + self.wall_offset_s) * 1000)
 
+    @property
+    def clocks_differ(self) -> bool:
+        """Whether what a control plane calls a time may be another one for the next."""
+        return self.knobs.wall_jumps or any(getattr(plane, "_skew_s", 0) for plane in self.planes)
+
     def offered(self) -> Offer:
         """What a control plane sees of the slots."""
         return Offer(tuple(self.slots.items()), unreachable=self.reachability.is_lost)

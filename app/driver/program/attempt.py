@@ -22,15 +22,18 @@ from app.driver.checkpoints import begin_anew, standing
 from app.driver.directories import directory_of
 from app.driver.failover import END_S
 from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.program.beginning import BeginsProgram
+from app.driver.program.checks import FirstStart, check_runs_here
 from app.driver.program.facts import checkpoint_of, state_partitions_of, with_facts
 from app.driver.program.handle import Handle
 from app.driver.program.known import KnownQueries
 from app.driver.program.main_thread import InMainThread, ProgramEnded
-from app.driver.program.origin import Origin, adopt
+from app.driver.program.origin import Origin
 from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.threads import ProgramThreads
 from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed
+from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
@@ -45,10 +48,9 @@ _TOLD_WITHIN_S = 2.0
 # After that a program that commits batches runs, whatever else it had before.
 _EXPECTED_WITHIN_S = 15.0
 _POLL_S = 0.1
-_NEVER_STARTED = Failure.final("The program ended without having started a streaming query.")
 
 
-class ProgramAttempt(InMainThread, Attempt):
+class ProgramAttempt(BeginsProgram, Attempt):
     """Runs a program and its queries. The graph grows with those that the program starts.
 
     `_queries` are those that run, or are held; of a query that has ended, its last run is among `_ended` until the
@@ -58,7 +60,7 @@ class ProgramAttempt(InMainThread, Attempt):
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
-        self._known = KnownQueries(self._stored.values())
+        self._known = KnownQueries(self._stored.values(), on_trial=self.spec.on_trial)
         program = self._graph.program
         self._origin = Origin(Path(program.origin)) if program is not None and program.origin else None
         # A program may start its queries in several threads.
@@ -73,7 +75,9 @@ class ProgramAttempt(InMainThread, Attempt):
         self._starts = self._noted = 0
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
-        self._told_running = False
+        # Of a program without a known query the control plane takes it that it runs.
+        self._told_running = self._awaits_query = self._graph.awaits_query
+        self._is_first = self._graph.awaits_query or self.spec.attempt == 1
         self._began_at = time.monotonic()
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
@@ -86,18 +90,19 @@ class ProgramAttempt(InMainThread, Attempt):
 
     # -- the thread of the attempt
 
-    def _start(self) -> None:
+    def _start(self) -> Ending | None:
         functions = self._prepare()
         before, self._before = self._before, None
-        session = self._await_session("started a query") if before is None else before._session
-        if isinstance(session, ProgramEnded):
-            raise DriverError.of(session.failure or _NEVER_STARTED)
+        session = self._begin_program() if before is None else before._session
+        if isinstance(session, Ending):
+            return session
         self._equip(session, functions)
         self._take_up(session)
         self._expect_failures(lambda query: ProgramQuery(self._asked[query.key], self._shared))
         if before is not None:
             self._start_again(before)
         self._taken_up.set()
+        return None if self._early_orders is None else self._on_orders(self._early_orders)
 
     def _start_again(self, before: ProgramAttempt) -> None:
         """Start the queries anew that ran, as the program has asked for them."""
@@ -126,6 +131,8 @@ class ProgramAttempt(InMainThread, Attempt):
     def _go_on_from(self, before: InMainThread) -> None:
         assert isinstance(before, ProgramAttempt) and before._takeover is not None
         self._before, self._hides_ends = before, True
+        # Nobody has said of this attempt that it begins.
+        self._told_running = False
         self._session, self._takeover = before._session, before._takeover
         for listener in before._listeners.values():
             listener.close()
@@ -193,6 +200,9 @@ class ProgramAttempt(InMainThread, Attempt):
         self._noted += 1
         if self._noted == 1:
             self._began_at = time.monotonic()
+            if self._awaits_query:
+                # What was applied before the first query was so to nothing.
+                self._reported_version = 0
         if self._stop is not None:
             # It is not among those that ran, and the program takes it for one that runs.
             self._ran = set()
@@ -236,8 +246,9 @@ class ProgramAttempt(InMainThread, Attempt):
             self._report_applied()
 
     def _report_applied(self) -> None:
-        # Before that nobody listens, and it is said only once.
-        if self._told_running:
+        # Before that nobody listens, and it is said only once. What a program has begun with is in force when it has a
+        # query.
+        if self._told_running and (self._runs or self._plans.current.version > self.spec.plan_version):
             super()._report_applied()
 
     def _watch(self) -> None:
@@ -276,8 +287,6 @@ class ProgramAttempt(InMainThread, Attempt):
         if ended.failure is not None:
             return self._fail(ended.failure)
         active = [each.query.sink.name for each in self._program_queries if each.is_active]
-        if not self._noted and not self._asked:
-            return self._fail(_NEVER_STARTED)
         if active:
             return self._fail(
                 Failure.final(
@@ -287,6 +296,12 @@ class ProgramAttempt(InMainThread, Attempt):
             )
         self._note_running()
         return self._last_word(type="finished")
+
+    @property
+    def _may_be_its_fault(self) -> bool:
+        if self._past_first_batch or any(each.has_committed for each in self._runs):
+            return False
+        return self._is_first and not (self._taken_up.is_set() and is_stopped(self._session))
 
     def _look_at_ended(self) -> Ending | None:
         # A query without data checks no ownership: the owner check ends the process if the job has another owner.
@@ -357,6 +372,7 @@ class ProgramAttempt(InMainThread, Attempt):
 
     def _asked_of(self, writer: DataStreamWriter, facts: WriterFacts, where: str, handle: Handle) -> Asked:
         """What the program asks for, known to the control plane, and ready to be started."""
+        check_runs_here(facts)
         frame = writer_frame(writer)
         session = frame.sparkSession
         checkpoint = checkpoint_of(session, facts)
@@ -368,17 +384,23 @@ class ProgramAttempt(InMainThread, Attempt):
         if own is not None and place is not None:
             # What is claimed is what Spark is told, also of a relative one. Its executors may not have the same links.
             own, place = f"file:{place}", place.resolve()
+        first = None
         if key in self._asked:
             self._end_before(key, own_dir if checkpoint is None else None)
-        elif self._origin is not None and place is not None:
-            is_only = len(self._stored) == 1
-            adopt(partial(self._origin.checkpoint_of, sink, is_only_query=is_only), place)
+        else:
+            first = FirstStart(frame, facts, found, checkpoint, place, own_dir)
+            first.check(self.spec, self._origin, self._stored)
         stored = self._stored.get(sink)
-        partitions = state_partitions_of(session, place) if stored is None else stored.state_partitions
-        found = with_facts(found, session, facts, checkpoint, partitions or 0)
+        partitions = None if stored is None else stored.state_partitions
+        found = with_facts(
+            found, session, facts, checkpoint, partitions or state_partitions_of(session, place)
+        )
+        query = self._grow(found)
+        if first is not None and stored is not None:
+            first.check_successor(stored, query)
         asked = Asked.of(
             writer,
-            query=self._grow(found),
+            query=query,
             vertices=found,
             facts=facts,
             handle=handle,
@@ -390,7 +412,7 @@ class ProgramAttempt(InMainThread, Attempt):
         # Its names are taken, whatever comes of the start.
         self._known.note(found, where, lambda: False)
         self._ask(asked)
-        self._tell_of(asked, is_new=stored is None)
+        self._tell_of(asked, is_new=stored is None or stored.flow != query.flow)
         return asked
 
     def _end_before(self, key: str, own_dir: Path | None) -> None:

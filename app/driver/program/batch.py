@@ -20,15 +20,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.batch.tasks import GroupTasks
-from app.driver.causes import WORKER_CRASHED
 from app.driver.executors import Executors
 from app.driver.failures import DriverError, Failure, Fenced
 from app.driver.program.handle import Handle
-from app.driver.program.main_thread import InMainThread, ProgramEnded
+from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
 from app.driver.valves.spark import writer_facts
-from app.model.options import JobOptions
 from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.protocol import Orders
 
@@ -72,7 +70,7 @@ class BatchProgramAttempt(InMainThread):
 
     def _until_end(self) -> Ending:
         functions = self._prepare()
-        found = self._await_session("a session")
+        found = self._await_session()
         if isinstance(found, ProgramEnded):
             return self._on_ended(found.failure)
         self._session = found
@@ -147,7 +145,7 @@ class BatchProgramAttempt(InMainThread):
                 self._report(type="running", plan_version=self._version)
             elif self._slots is not None and is_stopped(self._session):
                 return self._fail(replace(failure, recoverable=True))
-            return self._fail(self._once_only(failure))
+            return self._fail(self._final_if_own(failure, _ONCE))
         if self._takeover is not None and (running := self._takeover.queries.running()):
             name = running[0].name or "one"
             return self._fail(
@@ -158,15 +156,23 @@ class BatchProgramAttempt(InMainThread):
             )
         return self._last_word(type="finished")
 
-    def _once_only(self, failure: Failure) -> Failure:
-        """``failure``, which is final if the program has ended itself by it and its job sets no restart strategy."""
-        options, _ = JobOptions.from_config(self._graph.config)
-        strategy = options.restart_strategy
-        # Who ended a Python worker cannot be known.
-        is_own = failure.user_error not in (None, WORKER_CRASHED) and not failure.outside
-        if not is_own or (strategy.is_set and strategy.type != "none"):
-            return failure
-        return replace(failure, recoverable=False, why=_ONCE)
+    def _await_session(self) -> SparkSession | ProgramEnded:
+        """Let the program begin, and wait for its session; it may end without.
+
+        Raises:
+            DriverError: the process is to end before.
+        """
+        self._may_run.set()
+        while True:
+            match self._inbox.get():
+                case SessionOpened(session):
+                    return session
+                case ProgramEnded() as ended:
+                    return ended
+                case Terminate():
+                    raise DriverError(
+                        "The driver was told to end before the program had a session.", recoverable=True
+                    )
 
     # -- the threads of the program (`takeover.Host`)
 

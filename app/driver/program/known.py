@@ -37,16 +37,16 @@ class KnownQueries:
     that of a query which runs is taken, and that of one which has ended is its own again.
     """
 
-    def __init__(self, stored: Iterable[Query] = ()) -> None:
+    def __init__(self, stored: Iterable[Query] = (), *, on_trial: bool = False) -> None:
+        """``on_trial``: they are those of the version before. One that has another checkpoint now is the same query, so
+        that this is found out."""
+        self._on_trial = on_trial
         self._queries = {query.sink.name: Known(_vertices_of(query)) for query in stored}
         self._identities: dict[str, str] = {}
 
     @property
     def vertices(self) -> tuple[PlannedVertex, ...]:
         return tuple(vertex for known in self._queries.values() for vertex in known.vertices)
-
-    def __contains__(self, sink: str) -> bool:
-        return sink in self._queries
 
     def note(self, vertices: tuple[PlannedVertex, ...], where: str, runs: Callable[[], bool]) -> None:
         """The program has started the query with these ``vertices``."""
@@ -57,7 +57,7 @@ class KnownQueries:
         that the program has chosen for it.
 
         Raises:
-            DriverError: the query of this checkpoint or name runs, or is another one.
+            DriverError: the query of this checkpoint or name runs, or is another one than this run had before.
         """
         if checkpoint is not None and (known := self._under(checkpoint, frame.sparkSession)) is not None:
             if known.runs():
@@ -70,17 +70,18 @@ class KnownQueries:
         for name in numbered(sink_name(facts)):
             if name not in self._names():
                 break
-            if (known := self._queries.get(name)) is None or known.checkpoint is not None or known.runs():
+            if (known := self._queries.get(name)) is None or known.runs():
                 continue
             # What has run in this process without a checkpoint may be followed by another query of its name. Of one
             # that an earlier attempt had, the job has the state.
-            is_sure = checkpoint is None and not known.where
-            if checkpoint is not None and known.where:
+            is_stored = not known.where
+            may_be_it = known.checkpoint is None and (checkpoint is None or is_stored)
+            if not may_be_it and not (self._on_trial and is_stored):
                 continue
             found = self._read_as(known, frame, facts)
-            if not differences(known.vertices, found):
+            if may_be_it and not differences(known.vertices, found):
                 return found
-            if is_sure:
+            if is_stored and (checkpoint is None or self._on_trial):
                 # Threads may start theirs in another order than before.
                 other = other or (known, found)
         if other is not None:
@@ -110,9 +111,9 @@ class KnownQueries:
         return (*inner, replace(last, name=sink))
 
     def _checked(self, known: Known, found: tuple[PlannedVertex, ...]) -> tuple[PlannedVertex, ...]:
-        if told := differences(known.vertices, found):
-            before = f"at {known.where}" if known.where else "when it was planned"
-            raise DriverError(f"the program starts another query than {before}: {'; '.join(told)}.")
+        """``found``, which may be another query than an attempt before had, or another version of the program."""
+        if known.where and (told := differences(known.vertices, found)):
+            raise DriverError(f"the program starts another query than at {known.where}: {'; '.join(told)}.")
         return found
 
 

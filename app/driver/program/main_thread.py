@@ -29,12 +29,14 @@ from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
 
-from app.driver.base_attempt import BaseAttempt, Ending, Terminate
-from app.driver.failures import DriverError, Failure, describe
+from app.driver.base_attempt import BaseAttempt, Ending
+from app.driver.causes import WORKER_CRASHED
+from app.driver.failures import Failure, describe
 from app.driver.program.places import Places, failure_of
 from app.driver.program.takeover import Host, Takeover
 from app.driver.vertices import Functions
 from app.model.jobgraph import ProgramSpec
+from app.model.options import JobOptions
 
 log = logging.getLogger(__name__)
 
@@ -190,14 +192,22 @@ class InMainThread(BaseAttempt, Host):
             pass
         if not self._over.is_set():
             places = Places(artifacts_dir, program.script)
-            takeover = self._takeover = Takeover(
-                self, places, self.spec.spark_conf, batch=self._graph.is_batch_program
-            )
+            batch, page = self._graph.is_batch_program, self._page()
+            takeover = self._takeover = Takeover(self, places, self.spec.spark_conf, batch=batch, page=page)
             takeover.install()
             takeover.end(run_program(program, artifacts_dir, self._graph.artifacts, places))
         while True:
             # The attempt decides what follows, and ends the process.
             signal.pause()
+
+    def _page(self) -> str:
+        """The page of the job, at its server."""
+        spec = self.spec
+        try:
+            address, *_ = Path(spec.address_file).read_text(encoding="utf-8").split()
+        except (OSError, ValueError):
+            address = ""
+        return f"{address}/#/jobs/{spec.job_id}"
 
     def _run_all(self, following: Callable[[], BaseAttempt | None]) -> Ending:
         """Run this attempt, and those that go on with what it has left."""
@@ -219,23 +229,16 @@ class InMainThread(BaseAttempt, Host):
             self._over.set()
         return ending
 
-    def _await_session(self, what: str) -> SparkSession | ProgramEnded:
-        """Let the program begin, and wait for its session; it may end without.
-
-        Raises:
-            DriverError: the process is to end, before the program has ``what``.
-        """
-        self._may_run.set()
-        while True:
-            match self._inbox.get():
-                case SessionOpened(session):
-                    return session
-                case ProgramEnded() as ended:
-                    return ended
-                case Terminate():
-                    raise DriverError(
-                        f"The driver was told to end before the program had {what}.", recoverable=True
-                    )
+    def _final_if_own(self, failure: Failure, why: str) -> Failure:
+        """``failure``, which is final, by ``why``, if the program has ended itself by it and its job sets no restart
+        strategy."""
+        options, _ = JobOptions.from_config(self._graph.config)
+        strategy = options.restart_strategy
+        # Who ended a Python worker cannot be known.
+        is_own = failure.user_error not in (None, WORKER_CRASHED) and not failure.outside
+        if not (is_own and failure.recoverable) or (strategy.is_set and strategy.type != "none"):
+            return failure
+        return replace(failure, recoverable=False, why=why)
 
     # -- the threads of the program (`takeover.Host`)
 

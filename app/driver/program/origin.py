@@ -1,6 +1,6 @@
 """The checkpoints from which a new job continues: those of another job, or of a run without Slotwise.
 
-They are checked when the program is planned. When the job starts, each query gets a copy; the originals are never
+When the program starts a query for the first time they are checked, and the query gets a copy; the originals are never
 written.
 
 Whether a query can continue from the state of a checkpoint, Spark decides without executing anything. When a query
@@ -62,15 +62,19 @@ class Origin:
         self._directory = directory
         self._taken: dict[Path, str] = {}
 
-    def checkpoint_of(self, sink: str, *, is_only_query: bool = True) -> Path:
+    def checkpoint_of(self, sink: str, others: Sequence[str] = ()) -> Path:
         """The checkpoint that the query of ``sink`` goes on from: by the name of its sink, or else the only one, which
-        cannot be meant for one of several queries.
+        is for the first query of the program. ``others``: the sinks of those that it has had before.
 
         Raises:
             DriverError: there is none.
         """
         found = self._found()
-        place = found.get(sink) or (next(iter(found.values())) if is_only_query and len(found) == 1 else None)
+        place = found.get(sink)
+        if place is None and len(found) == 1 and (not others or self._directory in found.values()):
+            (place,) = found.values()
+            for other in others[:1]:
+                self._taken.setdefault(place, other)
         if place is None:
             raise DriverError(
                 f"from: {self._directory} has no checkpoint of {sink}, but those of {', '.join(sorted(found))}."

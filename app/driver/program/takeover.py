@@ -146,13 +146,17 @@ class Host(Protocol):
 
 
 class Takeover:
-    """One program's calls. ``conf`` are the settings of the job, which win. ``batch``: no valves depend on settings."""
+    """One program's calls. ``conf`` are the settings of the job, which win. ``batch``: no valves depend on settings.
+    ``page``: the address that `uiWebUrl` gives where Spark has no page of its own."""
 
-    def __init__(self, host: Host, places: Places, conf: Mapping[str, str], *, batch: bool = False) -> None:
+    def __init__(
+        self, host: Host, places: Places, conf: Mapping[str, str], *, batch: bool = False, page: str = ""
+    ) -> None:
         self.host = host
         self.places = places
         self._conf = dict(conf)
         self._batch = batch
+        self._page = page
         self._session: SparkSession | None = None
         # The settings of the first session, which PySpark gives its JVM: further ones begin with them.
         self._first: Mapping[str, str] | None = None
@@ -193,6 +197,8 @@ class Takeover:
         # A session of the driver's own, from its warm-up, is stopped before another is opened. That of a program ends
         # by the rest of Spark's own stop().
         context.stop = lambda self: _stop_context(self) if ours._opening else ours.stop_session()
+        page: Any = context.uiWebUrl
+        context.uiWebUrl = property(lambda self: page.fget(self) or ours._page)
         context.__new__ = new_context
         context.__init__ = init_context
         context.getOrCreate = classmethod(lambda cls, conf=None: ours.context({"conf": conf}))

@@ -201,11 +201,11 @@ class Draft:
         old = self.state
         if phase.kind == old.phase.kind or phase.kind not in self._follows(old.phase.kind, self.trigger):
             raise self.refuse(f"There is no edge from {old.phase.kind} to {phase.kind} under {self.trigger}")
+        # A draft is changed in place: what is needed of the state before is taken now.
+        before, since = status_of(old), old.status_since_ms
         self.transitions += 1
         if self.transitions > MAX_TRANSITIONS_PER_STEP:
             raise self.refuse("The phases go round in circles")
-        # A draft is changed in place: what is needed of the state before is taken now.
-        status, since = status_of(old), old.status_since_ms
         record = old.timeline.open
         if record is not None:
             self.set_timeline(open=evolve(record, spans=self.spans_until_now(record, exception)))
@@ -215,7 +215,7 @@ class Draft:
             phase_since_ms=self.now_ms,
             timers=(),
         )
-        self._note_status(status, since)
+        self._note_status(before, since)
         self.trigger = ENTRY
 
     def set_graph(self, graph: JobGraph, **changes: Any) -> None:

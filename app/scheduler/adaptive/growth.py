@@ -16,7 +16,7 @@ from app.model.graphdoc import MAX_VERTICES
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
-from app.model.jobgraph import JobGraph, NamedBounds
+from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
 from app.model.plan import Plan
 from app.model.requirements import Bounds
 from app.scheduler.adaptive import slot_declaration, timeline
@@ -37,6 +37,12 @@ T = TypeVar("T")
 
 ENDED_KEPT: Final = 50
 """Of queries that have ended, or are absent, the vertices of so many stay in the graph, the last ones."""
+
+
+GONE_MS: Final = 86_400_000
+"""For so long a client may name a vertex that has left the graph: it may not have heard of that."""
+
+GONE_KEPT: Final = 1_000
 
 
 def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
@@ -62,6 +68,14 @@ def absent(state: JobState) -> frozenset[str]:
     return frozenset(_of_queries(state.graph, _absent_keys(state)))
 
 
+def gone_from(state: JobState, graph: JobGraph, now_ms: int) -> tuple[tuple[str, int], ...]:
+    """`JobState.gone` once the job has ``graph``."""
+    before = () if state.graph.awaits_query else state.graph.by_id
+    left = [(vertex, now_ms) for vertex in before if vertex not in graph.by_id]
+    kept = [one for one in state.gone if now_ms - one[1] < GONE_MS and one[0] not in graph.by_id]
+    return (*kept, *left)[-GONE_KEPT:]
+
+
 def idle_keys(state: JobState) -> set[str]:
     """The queries that have ended or are absent."""
     return {*state.graph.ended, *_absent_keys(state)}
@@ -72,7 +86,7 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     # What stands for a program without a query goes. A vertex that comes may have its id.
     is_first = state.graph.awaits_query
     before = {} if is_first else state.graph.by_id
-    declared = {} if is_first else state.requirements.as_dict()
+    declared = {} if is_first else _within_state(state.requirements.as_dict(), before, graph)
     added = [vertex for vertex in graph.vertices if vertex.id not in before]
     graph = _without_oldest(graph, _absent_keys(state), declared)
     given = dict(event.parallelism)
@@ -81,7 +95,8 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
     number = state.requirements.version + 1
     bounds = {vertex.id: Bounds(vertex.lower_bound, vertex.parallelism) for vertex in added} | declared
-    why = f"The program has started a query with {', '.join(vertex.name for vertex in added)}."
+    names = ", ".join(vertex.name for vertex in added) or "no vertex that was not there"
+    why = f"The program has started a query with {names}."
     requirements = evolve(
         state.requirements,
         uuid=derive_id(state.job_id, "requirements", number),
@@ -93,14 +108,29 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
         requested_by=None,
         reason=why,
     )
-    draft.set_graph(graph, requirements=requirements)
+    draft.set_graph(graph, requirements=requirements, gone=gone_from(state, graph, draft.now_ms))
     _add_to_plans(draft, graph, new, is_first=is_first)
     if is_first and state.timeline.open is not None:
         # It is of the start of the job, which its first query is part of.
         timeline.draw_grown(draft, new)
-    elif new:
+    else:
         timeline.tell_grown(draft, new, why)
     slot_declaration.declare(draft)
+
+
+def _within_state(
+    declared: Mapping[str, Bounds], before: Mapping[str, JobVertex], graph: JobGraph
+) -> dict[str, Bounds]:
+    """``declared``, where that of a vertex which has come with another state asks for no more than this allows."""
+    most = {
+        one.id: one.max_parallelism
+        for one in graph.vertices
+        if one.stateful and one.id in before and before[one.id].max_parallelism != one.max_parallelism
+    }
+    return {
+        vertex: Bounds(min(own.lower, most[vertex]), min(own.upper, most[vertex])) if vertex in most else own
+        for vertex, own in declared.items()
+    }
 
 
 def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: bool) -> None:
@@ -112,7 +142,8 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         most = max(count for _, count in parallelism)
         known = {vertex: min(count, most) for vertex, count in new}
         known |= {} if is_first else dict(parallelism)
-        return tuple((vertex.id, known[vertex.id]) for vertex in graph.vertices)
+        # A vertex that came with another state may have a smaller one.
+        return tuple((one.id, min(known[one.id], one.max_parallelism)) for one in graph.vertices)
 
     def plan_of(plan: Plan | None) -> Plan | None:
         return None if plan is None else evolve(plan, parallelism=carried(plan.parallelism))
@@ -148,7 +179,9 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
 
 
 def _within(pairs: tuple[tuple[str, T], ...], graph: JobGraph) -> tuple[tuple[str, T], ...]:
-    return tuple(pair for pair in pairs if pair[0] in graph.by_id)
+    # A query that comes with other vertices has another place in the graph.
+    known = dict(pairs)
+    return tuple((vertex.id, known[vertex.id]) for vertex in graph.vertices if vertex.id in known)
 
 
 def _absent_keys(state: JobState) -> list[str]:

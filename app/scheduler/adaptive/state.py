@@ -156,9 +156,7 @@ class CreatingExecutionGraph:
 
     ``failure`` is set once the start has failed and the rest of the attempt is being killed; not ``outside`` if that is
     the job's own doing, ``by_cluster`` if the driver says that it is the cluster's. ``give_up``: and with it the
-    redistribution of the state. ``blind``: the cluster was unreachable at some time since, so a failure says nothing
-    of the job.
-    """
+    redistribution of the state. ``blind``: the cluster was unreachable at some time since: a failure says nothing."""
 
     plan: Plan
     failure: Failure | None = None
@@ -314,10 +312,11 @@ class JobState:
     ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
     ``unproven``: no plan that was in force has committed a batch, so there is none to go back to.
     ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
-    ``num_restarts``: how often Restarting was entered, also for a planned rescale.
-    ``spare``: the version ``versions.spare``, which is not in force and is needed.
+    ``num_restarts``: how often Restarting was entered, also for a planned rescale. ``spare``: the version
+    ``versions.spare``, which is not in force and is needed.
     ``no_change``: why the job was left as it is, one for each reason. ``pending``: bounds that are not on their way.
-    ``started``: the queries, by the ids of their sinks, that the program has started in this attempt."""
+    ``started``: the queries, by the ids of their sinks, that the program has started in this attempt. ``gone``: the
+    vertices that have left the graph in the last day, and when."""
 
     job_id: str
     graph: JobGraph
@@ -368,6 +367,7 @@ class JobState:
     no_change: tuple[NoChange, ...] = ()
     pending: tuple[Pending, ...] = ()
     started: tuple[str, ...] = ()
+    gone: tuple[tuple[str, int], ...] = ()
 
     @property
     def bounds(self) -> Requirements:

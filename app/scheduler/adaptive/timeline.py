@@ -94,48 +94,46 @@ def tell(
 
 
 def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
-    """A record, which ends as it begins, of vertices that have come with what they run at. One that is open goes on,
-    with these vertices."""
-    record = _new_record(draft, TriggerCause.INITIAL_SCHEDULE, None, message, None, None)
+    """A record, which ends as it begins, of vertices that have come with what they run at, if any have. One that is
+    open goes on, with the vertices that there are now."""
     at = dict(new)
-    ended = evolve(
-        record,
-        vertices=tuple(
-            evolve(one, pre=None, post=at[one.vertex_id]) for one in record.vertices if one.vertex_id in at
-        ),
-        end_ms=draft.now_ms,
-        reason=TerminatedReason.SUCCEEDED,
-        rung=Rung.IN_PLACE,
-        request_reason=None,
-    )
-    timeline = draft.state.timeline
-    counts = _counted(timeline, TerminatedReason.SUCCEEDED.terminal_state)
-    draft.set_timeline(closed=(*timeline.closed, ended), counts=counts)
+    if new:
+        record = _new_record(draft, TriggerCause.INITIAL_SCHEDULE, None, message, None, None)
+        own = (one for one in record.vertices if one.vertex_id in at)
+        ended = evolve(
+            record,
+            vertices=tuple(evolve(one, pre=None, post=at[one.vertex_id]) for one in own),
+            end_ms=draft.now_ms,
+            reason=TerminatedReason.SUCCEEDED,
+            rung=Rung.IN_PLACE,
+            request_reason=None,
+        )
+        closed = (*draft.state.timeline.closed, ended)
+        counts = _counted(draft.state.timeline, TerminatedReason.SUCCEEDED.terminal_state)
+        draft.set_timeline(closed=closed, counts=counts)
+    timeline, uuid = draft.state.timeline, draft.state.requirements.uuid
     if timeline.open is None:
         return
-    uuid, number = draft.state.requirements.uuid, draft.state.timeline.attempt_id + 1
+    number = timeline.attempt_id + 1 if timeline.requirements_uuid == uuid else 1
     vertices, _ = meaning(draft.declared, *before_of(timeline.open))
     posts = {one.vertex_id: one.post for one in timeline.open.vertices}
     vertices = tuple(
         evolve(one, pre=at.get(one.vertex_id, one.pre), post=posts.get(one.vertex_id)) for one in vertices
     )
     record = evolve(timeline.open, requirements_uuid=uuid, attempt_id=number, vertices=vertices)
-    draft.set_timeline(open=record, attempt_id=number)
+    draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=number)
 
 
 def draw_grown(draft: Draft, new: Parallelism) -> None:
     """The open record is of the first vertices of the job, which run at ``new``."""
-    record, at = draft.state.timeline.open, dict(new)
+    record = draft.state.timeline.open
     assert record is not None
-    planned = has_plan(record)
-    vertices, _ = meaning(draft.declared, {}, {})
-    vertices = tuple(evolve(one, post=at[one.vertex_id] if planned else None) for one in vertices)
-    uuid, number = draft.state.requirements.uuid, draft.state.timeline.attempt_id + 1
-    draft.set_timeline(
-        open=evolve(record, requirements_uuid=uuid, attempt_id=number, vertices=vertices),
-        requirements_uuid=uuid,
-        attempt_id=number,
-    )
+    slots = {one.group_name: one.post for one in record.groups if one.post is not None}
+    after = dict(new) if has_plan(record) else {}
+    vertices, groups = meaning(draft.declared, {}, before_of(record)[1], after, slots)
+    uuid = draft.state.requirements.uuid
+    record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
+    draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
 
 
 def next_record_uuid(state: JobState) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Final
 
 from app.model.analysis import queries
+from app.model.graphdoc_program import bounded
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive import hold, pending, repartition, timeline
+from app.scheduler.adaptive import growth, hold, pending, repartition, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
@@ -101,6 +102,7 @@ def adopt(draft: Draft) -> bool:
         options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
         max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
         requirements=requirements,
+        gone=growth.gone_from(state, graph, draft.now_ms),
         last_plan=state.last_plan if same and groups else None,
         driver_waiting=False,
         watch=None,
@@ -285,7 +287,9 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     if before.program is None or before.awaits_query or before.vertices == graph.vertices:
         return graph
     known = {} if graph.awaits_query else graph.by_id
-    return evolve(graph, vertices=tuple(known.get(vertex.id, vertex) for vertex in before.vertices))
+    came = bounded(before, {bounds.vertex: bounds for bounds in graph.bounds})
+    vertices = tuple(known.get(vertex.id, vertex) for vertex in came)
+    return evolve(graph, vertices=vertices, ended=before.ended)
 
 
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:

@@ -59,18 +59,21 @@ def initial_requirements(
 
 
 def resolve_bounds(
-    state: JobState, wanted: Mapping[str, tuple[int, int]]
+    state: JobState, wanted: Mapping[str, tuple[int, int]], now_ms: int
 ) -> tuple[dict[str, Bounds], list[str]]:
     """Bounds by vertex id or unique name, as bounds by id in the graph's order, and all errors.
 
     An upper bound above the state partitions of a vertex is allowed if the state can be redistributed. Vertices of
-    queries that do not run may be left out: their bounds stay.
+    queries that do not run may be left out: their bounds stay. Who has left the graph is passed over for a day.
     """
     graph, options = state.graph, state.options
     by_id: dict[str, tuple[int, int]] = {}
     errors: list[str] = []
+    gone = {vertex for vertex, at_ms in state.gone if now_ms - at_ms < growth.GONE_MS}
     for key, bounds in wanted.items():
         vertex = graph.by_id.get(key.lower()) or graph.by_name.get(key)
+        if vertex is None and key.lower() in gone:
+            continue
         target = vertex.id if vertex else key
         if target in by_id:
             errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
@@ -181,7 +184,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
     refuse_early(state)
     refuse_stale(update, state.requirements.version)
     deadline = deadline_of(state, update.deadline, now_ms, ahead_ms)
-    bounds, errors = resolve_bounds(state, update.bounds)
+    bounds, errors = resolve_bounds(state, update.bounds, now_ms)
     numbers, more = resolve_partitions(state, bounds, update.state_partitions)
     if errors or more:
         raise InvalidRequest(*errors, *more)

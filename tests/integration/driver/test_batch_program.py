@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.model.graphdoc import to_document
-from app.model.graphdoc_program import graph_of_batch, parse_program
+from app.model.graphdoc_program import graph_of, parse_program
 from tests.integration.driver.harness import Bench, wait_for
 
 pytestmark = pytest.mark.timeout(600)
@@ -46,7 +46,7 @@ def job(rig: Bench, text: str, **more: Any) -> dict[str, Any]:
         "artifacts": ["job.py"],
         "bounds": {"job": {"upperBound": 8}},
     }
-    return to_document(graph_of_batch(parse_program({**document, **more})))
+    return to_document(graph_of(parse_program({**document, **more})))
 
 
 def the_end(rig: Bench, kind: str) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.driver.harness import Bench, Driver
-from tests.integration.driver.test_program_planning import names, plan
+from tests.integration.driver.harness import Bench, Driver, wait_for
+from tests.integration.driver.test_program_attempt import job
+from tests.integration.driver.test_program_growth import names, of_type
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -30,9 +31,7 @@ def bare_python(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_program_finds_what_its_environment_has_and_nothing_else(rig: Bench, bare_python: Path) -> None:
-    answer, driver = plan(
-        rig,
-        job="""
+    text = """
         import importlib.util, sys
         from pyspark.sql import SparkSession, functions as F
         for name in ("httpx", "psutil", "pyarrow", "pandas", "sqlalchemy", "structlog"):
@@ -42,9 +41,11 @@ def test_a_program_finds_what_its_environment_has_and_nothing_else(rig: Bench, b
         rows = spark.readStream.format("rate").load()
         counts = rows.groupBy((F.col("value") % 10).alias("k")).count()
         counts.writeStream.queryName("counts").outputMode("update").format("noop").start().awaitTermination()
-        """,
-    )
-    assert names(answer) == ["rate", "aggregate", "counts"]
+        """
+    driver = rig.start(job(rig, text, ()))
+    (started,) = wait_for("the query", lambda: of_type(rig, "query-started"))
+    assert names(started) == ["rate", "aggregate", "counts"]
+    rig.wait_batches(1)
     assert f"python is {bare_python}" in driver.log
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from app.model.graphdoc import parse_document, to_document
-from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
+from tests.programs import grown_program
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -54,8 +54,8 @@ COUNTS = PlannedVertex(
 STORED = (SOURCE, COUNTS, PlannedVertex("windows", Role.SINK, "parquet", ("aggregate",)))
 
 
-def job(rig: Bench, text: str, vertices: tuple[PlannedVertex, ...] = STORED) -> dict[str, Any]:
-    """The stored document of a program that was planned as ``vertices``."""
+def job(rig: Bench, text: str, vertices: tuple[PlannedVertex, ...] = STORED, **more: Any) -> dict[str, Any]:
+    """The stored document of a program that has had queries with ``vertices``."""
     (rig.artifacts_dir / "job.py").write_text(dedent(text), encoding="utf-8")
     document = {
         "name": "job",
@@ -63,7 +63,7 @@ def job(rig: Bench, text: str, vertices: tuple[PlannedVertex, ...] = STORED) -> 
         "args": [str(rig.directory / "out")],
         "artifacts": ["job.py"],
     }
-    return to_document(graph_of(parse_program(document), Planned(vertices)))
+    return to_document(grown_program({**document, **more}, vertices))
 
 
 def conf() -> dict[str, Any]:
@@ -184,11 +184,6 @@ def test_a_program_that_ends_when_its_query_has_ended_is_finished(rig: Bench) ->
             f"{WINDOWS}{START}raise ValueError('boom')",
             "job.py, line 18: ValueError: boom",
             id="raises while its query runs",
-        ),
-        pytest.param(
-            f"{WINDOWS}windows = windows.where('count > 1').dropDuplicates(['key'])\n{START}query.awaitTermination()",
-            "deduplicate (Deduplicate) is there now and was not before",
-            id="another plan than it was planned with",
         ),
         pytest.param(
             f"{WINDOWS}{START}query.stop()\nspark.stop()\nsys.exit(3)",

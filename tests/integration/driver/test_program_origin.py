@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.driver.checkpoints import newest_batch
-from app.model.fromjson import from_json
-from app.model.graphdoc import to_document
-from app.model.graphdoc_program import graph_of, parse_program
-from app.model.planned import Planned
 from tests.integration.driver.harness import Bench, bench
 from tests.integration.driver.test_program_attempt import (
     KEYS,
@@ -24,7 +19,8 @@ from tests.integration.driver.test_program_attempt import (
     job,
     the_end,
 )
-from tests.integration.driver.test_program_planning import plan
+from tests.integration.driver.test_program_growth import of_type
+from tests.integration.driver.test_program_versions import OTHER_KEY, refused, stopped
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -43,20 +39,6 @@ def files(place: Path) -> dict[str, bytes]:
     return {str(each.relative_to(place)): each.read_bytes() for each in place.rglob("*") if each.is_file()}
 
 
-def planned_job(rig: Bench, text: str, origin: str, out: Path) -> dict[str, Any]:
-    document = {
-        "name": "next",
-        "script": "job.py",
-        "args": [str(out)],
-        "artifacts": ["job.py"],
-        "from": origin,
-    }
-    program = parse_program(document)
-    answer, _ = plan(rig, job=text, args=str(out), origin=str(program.program.origin))
-    assert answer["error"] is None, answer
-    return to_document(graph_of(program, from_json(Planned, answer)))
-
-
 def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: Path) -> None:
     out = rig.directory / "out"
     rig.start(job(rig, FIRST), {"aggregate": 4}, **conf())
@@ -66,29 +48,17 @@ def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: P
     rig.drivers[-1].exit_status()
     before, rows = files(origin), len(counted(out))
 
-    # A new version of it with another key would be refused; that of a new job, below, goes with the state.
-    answer, _ = plan(
-        rig,
-        job=FIRST.replace("% 10)", "% 10).cast('string')"),
-        args=str(out),
-        version_of=str(rig.checkpoint_dir),
-    )
-    assert answer["conflict"] and re.fullmatch(
-        r"job\.py, line \d+: the query of windows does not go with the state in \S+: the key of 'aggregate' has "
-        r"field 2, _groupingexpression, as string now, and had it as bigint\.",
-        answer["error"],
-    )
-
     (tmp_path / "next").mkdir()
     link, own = tmp_path / "a%20link", tmp_path / "next" / "a%20checkpoint#1"
     link.symlink_to(origin)
     text = f"OWN = {f'file:{own}'!r}\n{NEXT}"
     with bench(tmp_path / "next") as other:
-        document = planned_job(other, text, f"file:{tmp_path}/x/../a%20link/", out)
-        names = [(vertex["name"], vertex["maxParallelism"]) for vertex in document["vertices"]]
-        assert names[1] == ("aggregate", STATE_PARTITIONS), "that of the checkpoint, not the default"
-        other.start(document, {"aggregate": 3})
+        document = job(other, text, (), args=[str(out)], **{"from": f"file:{tmp_path}/x/../a%20link/"})
+        other.start(document, {"job": 3})
         other.wait_batches(4)
+        (started,) = of_type(other, "query-started")
+        numbers = {each["name"]: each["state_partitions"] for each in started["planned"]}
+        assert numbers["aggregate"] == STATE_PARTITIONS, "that of the checkpoint, not the default"
         other.control_plane.order(stop="drain")
         the_end(other, "stopped")
     found = counted(out)
@@ -99,3 +69,30 @@ def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: P
     assert files(origin) == before
     assert newest_batch(own / "commits") > newest_batch(origin / "commits")
     assert not (tmp_path / "next" / "a checkpoint").exists()
+
+
+def test_what_does_not_go_with_the_checkpoint_is_not_started(rig: Bench, tmp_path: Path) -> None:
+    own = START.replace(".format(", ".option('checkpointLocation', CHECKPOINT).format(")
+    text = f"CHECKPOINT = {f'{tmp_path}/own'!r}\n{WINDOWS}{own}query.awaitTermination()"
+    _, origin = stopped(rig, text)
+    before = files(origin)
+    mismatch = (
+        rf"the query of windows does not go with the state in {origin}: the key of 'aggregate' has field 2, "
+        r"_groupingexpression, as string now, and had it as bigint\."
+    )
+    changed = text.replace(*OTHER_KEY)
+    new = changed.replace(f"{tmp_path}/own", f"{tmp_path}/new")
+    args, origins = {"args": [str(rig.directory / "out")]}, {"from": str(origin)}
+    (tmp_path / "next").mkdir()
+    with bench(tmp_path / "next") as other:
+        said = refused(other, job(other, new, (), **origins), attempt=1)
+        assert "from: the query of windows writes files to" in said and "log ends with batch -1" in said
+        said = refused(other, job(other, new, (), **args, **origins), attempt=1)
+        assert re.fullmatch(rf"job\.py, line \d+: from: {mismatch}", said), said
+        assert not (tmp_path / "new").exists(), "nothing was copied"
+        said = refused(other, job(other, changed, (), **args, **origins), attempt=1)
+        assert "from: the query of windows has the checkpointLocation" in said and "not empty" in said
+        # What plain Spark has left is the first thing that a new job finds.
+        said = refused(other, job(other, changed, (), **args), attempt=1)
+        assert re.fullmatch(rf"job\.py, line \d+: {mismatch}", said), said
+    assert files(origin) == before

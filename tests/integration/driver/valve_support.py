@@ -20,9 +20,9 @@ from app.driver.valves.shape import read_query
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
 from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query, queries
-from app.model.graphdoc_program import graph_of, parse_program
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch
+from tests.programs import grown_program
 
 STATE_PARTITIONS = 4
 DEADLINE_S = 60.0
@@ -141,6 +141,6 @@ def running(writer: DataStreamWriter, table: str | None = None, **numbers: int) 
 
 def query_of(vertices: tuple[PlannedVertex, ...]) -> Query:
     """The query of a program that was planned as ``vertices``."""
-    program = parse_program({"name": "valves", "script": "job.py", "artifacts": ["job.py"]})
-    (query,) = queries(graph_of(program, Planned(vertices)))
+    program = {"name": "valves", "script": "job.py", "artifacts": ["job.py"]}
+    (query,) = queries(grown_program(program, vertices))
     return query

@@ -1,4 +1,4 @@
-"""The file with which a driver is given an attempt, or a program that is to be planned."""
+"""The file with which a driver is given an attempt."""
 
 from __future__ import annotations
 
@@ -10,20 +10,37 @@ import pytest
 
 from app.driver.assignment import read_assignment
 from app.driver.failures import DriverError
-from app.model.protocol import PlanningSpec
+from app.model.graphdoc import to_document
+from app.model.protocol import DriverSpec
+from tests.programs import grown_program
 
-PLANNING = PlanningSpec(
-    "answer", "job", {"script": "job.py", "args": [1, None]}, "local[2]", 2, "w", "a", private=("/d",)
+GRAPH = grown_program({"name": "job", "script": "job.py"}, ())
+SPEC = DriverSpec(
+    job_id="0" * 32,
+    job_name="job",
+    attempt=1,
+    epoch=1,
+    secret="s",
+    address_file="a",
+    graph=to_document(GRAPH),
+    plan_version=1,
+    parallelism={GRAPH.vertices[0].id: 2},
+    master="local[2]",
+    slots=2,
+    checkpoint_dir="c",
+    work_dir="w",
+    artifacts_dir="f",
+    private=("/d",),
 )
 
 
 def test_it_is_read_as_it_was_written_and_fields_of_a_newer_server_are_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "spec.json"
-    file.write_text(json.dumps({**asdict(PLANNING), "newer": 1}))
-    assert read_assignment(file) == PLANNING
+    file.write_text(json.dumps({**asdict(SPEC), "newer": 1}))
+    assert read_assignment(file) == (SPEC, GRAPH)
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{}", json.dumps({**asdict(PLANNING), "slots": "two"})])
+@pytest.mark.parametrize("content", ["", "[1]", "{}", json.dumps({**asdict(SPEC), "slots": "two"})])
 def test_what_is_no_assignment_is_refused_with_a_sentence(tmp_path: Path, content: str) -> None:
     file = tmp_path / "spec.json"
     file.write_text(content)

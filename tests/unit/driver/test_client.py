@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,16 @@ def test_reports_are_numbered_and_acknowledged(rig: Rig) -> None:
     assert rig.numbers() == [1, 2, 3]
     assert rig.server.registrations[0]["spark_app_id"] == "app"
     assert {call["authorization"] for call in rig.server.calls} == {"Bearer the secret"}
+
+
+def test_a_driver_registers_again_and_what_it_reports_then_comes_behind(rig: Rig) -> None:
+    rig.client.start()
+    batch(rig, 0)
+    assert rig.client.flush(60)
+    rig.client.register(replace(REGISTRATION, ui_url="http://127.0.0.1:4040"))
+    batch(rig, 1)
+    assert rig.client.flush(60) and rig.numbers() == [1, 2]
+    assert [each["ui_url"] for each in rig.server.registrations] == ["", "http://127.0.0.1:4040"]
 
 
 def test_an_acknowledgement_of_an_owner_before_counts_for_nothing(rig: Rig) -> None:

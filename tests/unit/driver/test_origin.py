@@ -68,9 +68,15 @@ def test_one_of_several_queries_has_to_be_named(tmp_path: Path) -> None:
     """A query that a new version adds must not begin where another one was."""
     place = checkpoint(tmp_path / "figures")
     origin = Origin(tmp_path)
-    assert origin.checkpoint_of("figures", is_only_query=False) == place
+    assert origin.checkpoint_of("figures", ["added"]) == place
     with pytest.raises(DriverError, match="has no checkpoint of added, but those of figures"):
-        origin.checkpoint_of("added", is_only_query=False)
+        origin.checkpoint_of("added", ["figures"])
+
+
+def test_a_checkpoint_by_itself_is_for_the_first_query_of_any_attempt(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path / "place")
+    with pytest.raises(DriverError, match="one checkpoint for two queries of the program, first and second"):
+        Origin(place).checkpoint_of("second", ["first"])
 
 
 def test_two_of_one_sink_are_refused(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ class Executors:
 
 
 class Place:
-    def __init__(self, ready: int | None, **parallelism: int) -> None:
-        self.plans = Plans(1, parallelism)
+    def __init__(self, ready: int | None, program: str | None = None, **parallelism: int) -> None:
+        self.plans = Plans(1, parallelism, program)
         self.executors: Any = Executors(ready) if ready is not None else None
         self.changes = 0
         # Whether executors that are too many were to stay whenever something was changed.
@@ -200,3 +200,16 @@ def test_a_vertex_that_comes_on_the_way_is_no_step() -> None:
     assert place.changes == changes and place.now == (2, {"a": 3, "late": 3}, False)
     place.come(4)
     assert place.now == (2, {"a": 4, "late": 3}, True)
+
+
+@pytest.mark.parametrize("name", ["program", "counts"])
+def test_the_first_query_of_a_program_comes_on_the_way(name: str) -> None:
+    """One of its vertices may have the id of the one that stood for the program."""
+    place = Place(2, name, **{name: 2})
+    place.order(2, 5, **{name: 5})
+    place.come(3)
+    assert place.now == (2, {name: 3}, False)
+    place.plans.grow({"source": 12, "counts": 1})
+    for ready, whole in ((4, False), (5, True)):
+        place.come(ready)
+        assert place.now == (2, {"source": 3, "counts": 1}, whole)

@@ -62,3 +62,26 @@ def test_a_plan_of_fewer_slots_without_vertices_that_came_meanwhile_keeps_them_w
     plans.grow({"late": 12})
     assert plans.change(2, {"source": 1, "busy": 2})
     assert plans.current.parallelism == {"source": 1, "busy": 2, "late": 2}
+
+
+def test_the_first_query_of_a_program_runs_within_its_slots_and_the_vertex_of_the_program_is_gone() -> None:
+    plans = Plans(1, {"program": 2}, "program")
+    assert plans.change(2, {"program": 4}) and plans.of_vertices({"program": 4}) == {"program": 4}
+    assert plans.grow({"source": 3, "counts": 12}) == {"source": 3, "counts": 4}
+    assert plans.current.parallelism == {"source": 3, "counts": 4} and plans.current.version == 2
+    assert (found := plans.newest_with({"counts": 4})) is plans.current and found is not None
+    # From a control plane that has not heard of the query.
+    assert plans.change(3, {"program": 3})
+    assert plans.current.parallelism == {"source": 3, "counts": 3} and plans.current.version == 3
+    assert plans.change(4, {"source": 1, "counts": 6})
+    assert plans.grow({"late": 12}) == {"late": 6}, "a later one is one more"
+    assert plans.current.parallelism == {"source": 1, "counts": 6, "late": 6}
+
+
+def test_a_vertex_of_the_first_query_may_have_the_id_of_the_program() -> None:
+    plans = Plans(1, {"counts": 4}, "counts")
+    assert plans.grow({"source": 12, "counts": 2}) == {"source": 4, "counts": 2}
+    assert plans.change(2, {"counts": 8})
+    assert plans.current.parallelism == {"source": 4, "counts": 2}, "it was said of the program"
+    assert plans.change(3, {"source": 4, "counts": 3})
+    assert plans.current.parallelism == {"source": 4, "counts": 3}

@@ -13,9 +13,9 @@ from app.driver.program import known
 from app.driver.program.known import KnownQueries, differences
 from app.driver.valves.shape import free_name
 from app.model.analysis import queries
-from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
+from tests.programs import grown_program
 
 SOURCE = PlannedVertex("words", Role.SOURCE, "kafka")
 COUNTS = PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("words",), stateful=True, state_partitions=8)
@@ -43,8 +43,8 @@ def test_each_difference_is_told(found: tuple[PlannedVertex, ...], sentence: str
 class Program:
     """Starts queries that read one source and count, without Spark."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *stored: Any) -> None:
-        self.known = KnownQueries(stored)
+    def __init__(self, patch: pytest.MonkeyPatch, *stored: Any, on_trial: bool = False) -> None:
+        self.known = KnownQueries(stored, on_trial=on_trial)
         self.lines = 0
 
         def read_query(
@@ -143,25 +143,32 @@ def test_what_is_stored_is_found_in_whatever_order_queries_are_started(
         replace(SOURCE, name="words 3"),
         replace(SINK, name="own", inputs=("words 3",), checkpoint="/c/own"),
     )
-    stored = queries(graph_of(parse_program({"name": "job", "script": "job.py"}), Planned(PLANNED + later)))
+    stored = queries(grown_program({"name": "job", "script": "job.py"}, PLANNED + later))
     program = Program(monkeypatch, *stored)
     assert program.start("x", "file:/c/own", counts=False).names == ["words 3", "own"]
     assert program.start("late").names == ["words 2", "counts 2", "late"]
     assert program.start("new").names == ["words 4", "counts 3", "new"], "those of absent queries are taken"
     assert program.start("own").names == ["words 5", "counts 4", "own 2"]
-    with pytest.raises(
-        DriverError, match=r"than when it was planned: counts was there before and is not now"
-    ):
-        program.start("store", counts=False)
+    assert program.start("store", counts=False).names == ["words", "store"], "another version has others"
 
 
 def test_threads_may_start_their_queries_in_another_order_than_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     second = (replace(SOURCE, name="lines"), replace(SINK, name=f"{SINK.name} 2", inputs=("lines",)))
-    stored = queries(graph_of(parse_program({"name": "job", "script": "job.py"}), Planned(PLANNED + second)))
+    stored = queries(grown_program({"name": "job", "script": "job.py"}, PLANNED + second))
     program = Program(monkeypatch, *stored)
     assert program.start(SINK.name, source="lines", counts=False).names == ["lines", f"{SINK.name} 2"]
-    with pytest.raises(DriverError, match="another query than when it was planned"):
-        program.start(SINK.name, source="others", counts=False)
     assert program.start(SINK.name).names == [vertex.name for vertex in PLANNED]
+
+
+def test_a_query_with_another_checkpoint_is_itself_on_trial_and_else_one_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vertices = (*PLANNED[:2], replace(SINK, checkpoint="/c/1"))
+    stored = queries(grown_program({"name": "job", "script": "job.py"}, vertices))
+    for place in ("/c/2", None):
+        assert Program(monkeypatch, *stored).start("store", place).names == SECOND
+        program = Program(monkeypatch, *stored, on_trial=True)
+        assert program.start("store", place).names == STORED
+        assert program.start("store", "/c/3").names == SECOND, "what this run has started has its names"

@@ -96,15 +96,6 @@ def test_who_was_given_a_job_keeps_it_though_the_server_died_with_that_word(star
     assert process.poll() is None
 
 
-def test_what_plans_a_program_ends_all_the_same(start: Start) -> None:
-    """Whether its server dies before it begins or later."""
-    process = start("-c", f"{ROPE}rope.next(); rope.next(); rope.hang_on(); time.sleep(600)")
-    assert process.stdin is not None
-    process.stdin.write(b"/planning.json\n")
-    process.stdin.close()
-    process.wait(20)
-
-
 def test_a_driver_that_is_started_by_hand_says_what_is_missing(start: Start) -> None:
     process = start("-m", "app.driver", "--cold")
     assert process.wait(20) == 2

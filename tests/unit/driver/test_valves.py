@@ -14,10 +14,10 @@ from app.driver.valves.spark import WriterFacts
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import queries
 from app.model.graphdoc_fields import name_fault
-from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch
+from tests.programs import grown_program
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_names_are_free_and_allowed() -> None:
 
 
 def test_tasks_of_a_vertex_are_those_of_the_stages_of_its_rows() -> None:
-    program = parse_program({"name": "p", "script": "job.py", "artifacts": ["job.py"]})
+    program = {"name": "p", "script": "job.py", "artifacts": ["job.py"]}
     planned = (
         PlannedVertex("a", Role.SOURCE, "rate"),
         PlannedVertex("b", Role.SOURCE, "rate"),
         PlannedVertex("joined", Role.OPERATOR, "Join", ("a", "b"), True, 4),
         PlannedVertex("out", Role.SINK, "noop", ("joined",)),
     )
-    (query,) = queries(graph_of(program, Planned(planned)))
+    (query,) = queries(grown_program(program, planned))
     a, b, joined, out = (vertex.id for vertex in query.flow)
     rows = [Rows(a, 1, 3), Rows(b, 2, 3), Rows(joined, 5, 2), Rows(out, 6, 2)]
     stages = [
@@ -227,9 +227,9 @@ def test_a_valve_is_replaced_by_its_neighbour() -> None:
 
 
 def test_which_tasks_are_a_fault() -> None:
-    program = parse_program({"name": "p", "script": "job.py", "artifacts": ["job.py"]})
+    program = {"name": "p", "script": "job.py", "artifacts": ["job.py"]}
     planned = (PlannedVertex("a", Role.SOURCE, "rate"), PlannedVertex("out", Role.SINK, "noop", ("a",)))
-    (query,) = queries(graph_of(program, Planned(planned)))
+    (query,) = queries(grown_program(program, planned))
     a, out = (vertex.id for vertex in query.flow)
     numbers = {a: 4, out: 2}
 

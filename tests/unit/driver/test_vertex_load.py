@@ -14,10 +14,10 @@ from app.driver.valves.query_valves import Rows
 from app.driver.valves.stages import Part, Told, shares_of_time, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
-from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch
+from tests.programs import grown_program
 
 Plan = tuple[Any, ...]
 """A kind, its rows or figures or the id of a valve's RDD, and its inputs."""
@@ -153,8 +153,8 @@ def program() -> tuple[Query, list[str]]:
         PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("firsts",), True, 4),
         PlannedVertex("out", Role.SINK, "noop", ("counts",)),
     )
-    parsed = parse_program({"name": "p", "script": "job.py", "artifacts": ["job.py"]})
-    (query,) = queries(graph_of(parsed, Planned(planned)))
+    document = {"name": "p", "script": "job.py", "artifacts": ["job.py"]}
+    (query,) = queries(grown_program(document, planned))
     return query, [vertex.id for vertex in query.flow]
 
 

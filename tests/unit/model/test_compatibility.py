@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.model.compatibility import incompatibilities
-from app.model.fromjson import from_json
+from app.model.analysis import queries
+from app.model.compatibility import incompatibilities, query_incompatibilities
 from app.model.graphdoc import parse_document
-from app.model.graphdoc_program import graph_of, parse_program
+from app.model.graphdoc_program import graph_of, grown, parse_program
 from app.model.jobgraph import JobGraph, Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 
 PROGRAM = parse_program({"name": "words", "script": "job.py"})
 VERTICES = (
@@ -35,25 +35,23 @@ DOCUMENT: dict[str, Any] = {
 
 
 def program(*vertices: PlannedVertex) -> JobGraph:
-    return graph_of(PROGRAM, from_json(Planned, dataclasses.asdict(Planned(vertices))))
+    return grown(graph_of(PROGRAM), vertices)
 
 
 def changed(name: str, **fields: Any) -> JobGraph:
     return program(*(dataclasses.replace(one, **fields) if one.name == name else one for one in VERTICES))
 
 
+def of_first_query(before: JobGraph, after: JobGraph, **said: bool) -> list[str]:
+    return query_incompatibilities(queries(before)[0], queries(after)[0], **said)
+
+
 def test_what_fits() -> None:
     before = program(*VERTICES)
-    assert incompatibilities(before, before) == []
-    more = (
-        *VERTICES,
-        PlannedVertex("raw", Role.SOURCE, "json"),
-        PlannedVertex("copy", Role.SINK, "json", ("raw",)),
-    )
-    assert incompatibilities(before, program(*more)) == [], "a query may be added"
-    assert incompatibilities(before, changed("store", operator="delta")) == []
+    assert of_first_query(before, before) == []
+    assert of_first_query(before, changed("store", operator="delta")) == []
     spelled = changed("store", checkpoint="file:///x/../c/", path="file:/out")
-    assert incompatibilities(before, spelled) == [], "the same places"
+    assert of_first_query(before, spelled) == [], "the same places"
 
 
 @pytest.mark.parametrize(
@@ -70,22 +68,17 @@ def test_what_fits() -> None:
         (changed("store", checkpoint="/%63"), "has its checkpoint in '/%63' now, and had it in '/c'"),
         (changed("store", checkpoint=None), "has its checkpoint with the job now, and had it in '/c'"),
         (changed("store", path="/other"), "writes to '/other' now, and to '/out' before"),
-        (
-            program(*VERTICES[:3], PlannedVertex("stores", Role.SINK, "parquet", ("join",))),
-            "is not there any more",
-        ),
-        (parse_document(DOCUMENT), "The job is a program and its new version a graph"),
     ],
 )
 def test_what_does_not_fit(after: JobGraph, sentence: str) -> None:
-    errors = incompatibilities(program(*VERTICES), after)
+    errors = of_first_query(program(*VERTICES), after)
     assert len(errors) == 1 and sentence in errors[0], errors
 
 
 def test_state_partitions_that_were_redistributed_are_kept_whatever_the_document_says() -> None:
-    assert (
-        incompatibilities(program(*VERTICES), changed("join", state_partitions=24), redistributed=True) == []
-    )
+    after = changed("join", state_partitions=24)
+    assert of_first_query(program(*VERTICES), after, redistributed=True) == []
+    assert incompatibilities(program(*VERTICES), changed("join", operator="Aggregate")) == [], "not known yet"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +98,18 @@ def test_graph_documents(change: Callable[[list[dict[str, Any]]], None], sentenc
     change(document["vertices"])
     errors = incompatibilities(parse_document(DOCUMENT), parse_document(document))
     assert len(errors) == 1 and sentence in errors[0], errors
+
+
+def test_a_query_of_a_document_that_is_not_there_any_more() -> None:
+    document = copy.deepcopy(DOCUMENT)
+    document["vertices"][-1]["name"] = "another"
+    (error,) = incompatibilities(parse_document(DOCUMENT), parse_document(document))
+    assert "is not there any more" in error
+
+
+def test_a_graph_is_no_version_of_a_program() -> None:
+    (error,) = incompatibilities(program(*VERTICES), parse_document(DOCUMENT))
+    assert error.startswith("The job is a program and its new version a graph")
 
 
 def test_another_type() -> None:

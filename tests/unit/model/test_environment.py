@@ -10,7 +10,7 @@ import pytest
 from app.model.environment import EnvironmentSpec, Looked, is_before, python_fault, spark_fault
 from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_fields import GraphErrors
-from app.model.graphdoc_program import graph_of_batch, parse_program, parse_submitted
+from app.model.graphdoc_program import graph_of, parse_program, parse_submitted
 from app.model.jobgraph import JobGraph
 from app.model.needs import REPARTITION_ENABLED, lacking, with_what_is_possible
 
@@ -130,7 +130,7 @@ def test_versions_that_drivers_run_on() -> None:
 
 
 def test_a_stored_graph_of_a_program_keeps_what_it_runs_in() -> None:
-    planned = graph_of_batch(parse_program(program(type="BATCH", packages=[KAFKA])))
+    planned = graph_of(parse_program(program(type="BATCH", packages=[KAFKA])))
     assert planned.runtime.packages == (KAFKA,)
     assert parse_document(to_document(planned), stored=True) == planned
     assert parse_document(graph()) != parse_document(graph(packages=[KAFKA]))

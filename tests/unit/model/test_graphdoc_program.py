@@ -1,8 +1,7 @@
-"""Documents of programs, and the graphs that they get once they were planned."""
+"""Documents of programs, and the graphs that they get by their queries."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import replace
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 import pytest
 
 from app.model.analysis import queries
-from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document, to_document
 from app.model.graphdoc_program import (
     ProgramDocument,
     graph_of,
-    graph_of_batch,
+    grown,
     parse_program,
     parse_submitted,
 )
@@ -31,7 +29,7 @@ from app.model.jobgraph import (
 from app.model.localpaths import local_paths
 from app.model.masking import masked_arguments
 from app.model.options import JobOptions
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from app.model.secret_texts import secrets_of
 from app.model.state_partitions import numbers_of, partitions_of_queries, why_fixed, with_partitions
 
@@ -57,7 +55,7 @@ def sink(name: str, *inputs: str) -> PlannedVertex:
 
 
 def planned(*vertices: PlannedVertex, **document: Any) -> JobGraph:
-    return graph_of(parse_program({**PROGRAM, **document}), Planned(vertices))
+    return grown(graph_of(parse_program({**PROGRAM, **document})), vertices)
 
 
 # -- the document
@@ -249,7 +247,6 @@ def test_what_fixes_the_state_of_a_program_is_known_since_it_was_planned() -> No
     why = why_fixed(graph, JobOptions(), graph.by_name["counts"], 24)
     assert why == "Its state has 12 partitions, which is the most: its checkpoint is far away."
     assert parse_document(to_document(graph), stored=True) == graph
-    assert from_json(Planned, dataclasses.asdict(Planned((fixed,)))) == Planned((fixed,))
 
 
 @pytest.mark.parametrize(
@@ -272,12 +269,6 @@ def test_a_plan_that_is_none_is_refused(vertices: tuple[PlannedVertex, ...]) -> 
     """The process that made it ran the code of a user."""
     with pytest.raises(GraphErrors):
         planned(*vertices)
-
-
-def test_a_plan_is_read_as_it_was_written() -> None:
-    plan = Planned((source("in"), stateful("counts", "in"), sink("out", "counts")))
-    assert from_json(Planned, json.loads(json.dumps(dataclasses.asdict(plan)))) == plan
-    assert from_json(Planned, dataclasses.asdict(Planned(error="No."))) == Planned(error="No.")
 
 
 # -- secrets
@@ -308,7 +299,7 @@ def test_secrets_among_arguments() -> None:
 
 
 def batch(**document: Any) -> JobGraph:
-    return graph_of_batch(parse_program({**PROGRAM, "type": "BATCH", **document}))
+    return graph_of(parse_program({**PROGRAM, "type": "BATCH", **document}))
 
 
 def test_a_batch_program_is_one_vertex_with_the_name_of_its_script() -> None:
@@ -356,7 +347,7 @@ def test_what_only_batch_programs_may_set_and_what_they_may_not() -> None:
         ({"config": {"slotwise.rollback.watch-period": "1 s"}}, "neither regions nor micro-batches"),
         ({"config": {"slotwise.batch.parallelism-decider": "flip-187"}}, "neither regions nor micro-batches"),
         ({"config": {"scheduler-mode": "reactive"}}, "scheduler-mode is not for BATCH programs"),
-        ({"bounds": {"jab": {"upperBound": 2}}}, "Did you mean 'job'? Its vertices are 'job'"),
+        ({"bounds": {"jab": {"upperBound": 2}}}, "Did you mean 'job'? Its only vertex is job."),
         ({"bounds": {"job": {"lowerBound": 33}}}, "33 is higher than the upper bound 32"),
     ],
 )

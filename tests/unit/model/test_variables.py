@@ -9,7 +9,7 @@ import pytest
 
 from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_fields import GraphErrors
-from app.model.graphdoc_program import graph_of_batch, parse_program, parse_submitted
+from app.model.graphdoc_program import graph_of, parse_program, parse_submitted
 from app.model.jobgraph import JobGraph
 from app.model.masking import HIDDEN, masked, masked_document
 from app.model.secret_texts import secrets_of, secrets_of_program, without_secrets
@@ -48,11 +48,11 @@ def test_they_are_read_and_written(document: Callable[..., dict[str, Any]]) -> N
 
 def test_a_stored_graph_keeps_them_and_a_driver_that_is_warm_may_have_them() -> None:
     document = program(type="BATCH", environmentVariables=VARIABLES)
-    planned = graph_of_batch(parse_program(document))
+    planned = graph_of(parse_program(document))
     assert planned.runtime.variables == tuple(VARIABLES.items())
     assert parse_document(to_document(planned), stored=True) == planned
     assert not planned.runtime.is_own and planned.runtime.with_artifacts("/a") is None
-    assert planned != graph_of_batch(parse_program(program(type="BATCH")))
+    assert planned != graph_of(parse_program(program(type="BATCH")))
 
 
 def test_a_stored_name_that_is_refused_only_since_then_is_read() -> None:
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_values_and_their_number() -> None:
 def test_values_are_always_hidden_and_names_shown() -> None:
     for document in (program(type="BATCH"), graph(), batch_graph()):
         parsed = parse_submitted({**document, "environmentVariables": VARIABLES})
-        stored = to_document(parsed if isinstance(parsed, JobGraph) else graph_of_batch(parsed))
+        stored = to_document(parsed if isinstance(parsed, JobGraph) else graph_of(parsed))
         assert masked_document(stored)["environmentVariables"] == dict.fromkeys(VARIABLES, HIDDEN)
     assert "environmentVariables" not in masked_document(to_document(parse_document(graph())))
     assert masked("spark.executorEnv.TOPIC", "words") == HIDDEN
@@ -125,7 +125,7 @@ def test_those_that_look_like_secrets_are_hidden_in_failures() -> None:
     variables = {**VARIABLES, "DB": "postgresql://me:open-sesame@db/x"}
     parsed = parse_program(program(type="BATCH", environmentVariables=variables))
     for known in (
-        secrets_of(graph_of_batch(parsed)),
+        secrets_of(graph_of(parsed)),
         secrets_of_program(parsed.program, parsed.runtime.variables),
     ):
         text = without_secrets("words: hunter2-of-me is refused, and open-sesame too", known)

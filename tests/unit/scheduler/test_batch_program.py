@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.model.graphdoc_program import graph_of_batch, parse_program
+from app.model.graphdoc_program import graph_of, parse_program
 from app.model.plan import Rung
 from app.model.status import JobStatus
 from app.scheduler.adaptive.draft import InvalidTransition
@@ -15,7 +15,7 @@ from app.scheduler.adaptive.slot_declaration import releasable_of
 from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job
 
-GRAPH = graph_of_batch(parse_program({"name": "etl", "type": "BATCH", "script": "etl.py"}))
+GRAPH = graph_of(parse_program({"name": "etl", "type": "BATCH", "script": "etl.py"}))
 AT_ONCE = {"slotwise.in-place.resource-stabilization-timeout": "0 ms", "restart-strategy.type": "fixed-delay"}
 
 

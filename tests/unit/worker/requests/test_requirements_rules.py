@@ -19,8 +19,8 @@ MOST = SOURCE.max_parallelism
 
 def test_a_vertex_that_is_named_by_its_id_and_by_its_name_is_given_twice() -> None:
     wanted = {vertex.id: (1, 2) for vertex in STATE.graph.vertices}
-    assert resolve_bounds(STATE, wanted)[1] == []
-    _, errors = resolve_bounds(STATE, {**wanted, "source": (1, 4)})
+    assert resolve_bounds(STATE, wanted, 0)[1] == []
+    _, errors = resolve_bounds(STATE, {**wanted, "source": (1, 4)}, 0)
     assert errors == [f"Job vertex {SOURCE.id} is given twice (as 'source' and by another key)."]
 
 
@@ -29,7 +29,7 @@ def test_as_many_partitions_as_the_upper_bound_are_enough_and_fewer_are_not(
     upper: int, refused: bool
 ) -> None:
     wanted = {vertex.id: (1, 2) for vertex in STATE.graph.vertices}
-    bounds, _ = resolve_bounds(STATE, wanted)
+    bounds, _ = resolve_bounds(STATE, wanted, 0)
     bounds[SOURCE.id] = Bounds(1, upper)
     _, errors = resolve_partitions(STATE, bounds, {"source": MOST})
     assert [f"fewer than its upper bound {upper}" in one for one in errors] == [True] * refused
