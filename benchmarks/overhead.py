@@ -223,7 +223,6 @@ def _ended(running: Server, job: str) -> str | None:
 
 def measured(place: Path, meter: Meter) -> Measured:
     """From Spark's event log in ``place``."""
-    # There is another one, of the driver that planned the program.
     log = max((place / "events").iterdir(), key=lambda file: file.stat().st_size)
     batches = []
     for line in log.read_text().splitlines():

@@ -95,6 +95,8 @@ class Loop:
         pause_ms = self.policy.interval_ms
         path = f"/jobs/{self.job_id}/resource-requirements"
         requirements, etag = self.server.get(path)
+        if not requirements:
+            raise Refusal(None, "The program has not started a query yet, so it has no vertices.")
         if set(requirements) != {each["id"] for each in details["vertices"]}:
             raise Refusal(None, "A new version of the job came between two requests.")
         seen = look(

@@ -215,6 +215,11 @@ def merged(
     client: Client, job_id: str, current: dict[str, Any], wanted: Wanted, partitions: Mapping[str, int]
 ) -> dict[str, Any]:
     """``current``, the requirements of every vertex, with ``wanted`` and ``partitions`` put in."""
+    if not current:
+        raise CliError(
+            "The program has not started a query yet, so it has no vertices. Bounds that it was submitted with, by name, "
+            "apply when they come."
+        )
     for name, vertex_id in client.vertices_named(job_id, dict.fromkeys([*wanted, *partitions])).items():
         lower, upper = wanted.get(name, (None, None))
         bounds = current[vertex_id]["parallelism"]

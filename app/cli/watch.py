@@ -13,7 +13,7 @@ from rich.text import Text
 
 from app.cli import rescales
 from app.cli.client import Client, Json
-from app.cli.errors import CliError, is_away
+from app.cli.errors import CliError, Refused, is_away
 from app.cli.events import JobChanges
 from app.cli.jobs import deployed_parallelism, explanation_lines, last_failure_line, state_of
 from app.cli.options import Call, JobArgument
@@ -322,5 +322,11 @@ def job_metrics(client: Client, job_id: str) -> dict[str, int]:
 def vertex_metrics(client: Client, job_id: str, vertex_id: str) -> dict[str, float]:
     """Metrics of one vertex: sums over its subtasks, and of busy time the average."""
     path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
-    values: list[Json] = client.get(path, {"get": ",".join(METRICS)})
+    try:
+        values: list[Json] = client.get(path, {"get": ",".join(METRICS)})
+    except Refused as error:
+        if error.status != 404:
+            raise
+        # The first query of a program has come meanwhile, or another version.
+        return {}
     return {item["id"]: float(item["avg" if item["id"] in PER_SUBTASK else "sum"]) for item in values}

@@ -243,6 +243,18 @@ def await_running(deployment: Deployment) -> dict[str, Any]:
     return dict(wait_for("the job runs", running))
 
 
+def await_queries(deployment: Deployment, number: int) -> None:
+    """Wait until the program has started so many queries: their vertices are there then."""
+
+    def started() -> bool:
+        state = deployment.job()["state"]
+        assert state not in ("FAILED", "CANCELED"), deployment.why(state)
+        vertices = deployment.get(f"/jobs/{deployment.job_id}/graph")["vertices"]
+        return [one["planned"]["role"] for one in vertices].count("SINK") >= number
+
+    wait_for(f"the program has started {number} queries", started)
+
+
 def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> None:
     """Other bounds for every vertex, at random, and the end of the rescale that comes of them."""
     job = await_running(deployment)
@@ -286,6 +298,7 @@ class Feeds(Protocol):
 
 
 def submit_program(deployment: Deployment, program: Program, place: Place, **config: str) -> None:
+    """Submit it, and wait until it has started its queries."""
     place.own.mkdir(parents=True, exist_ok=True)
     options = ["--name", program.script, *program.options]
     options += [part for name in program.files for part in ("--file", str(PROGRAMS / name))]
@@ -296,6 +309,7 @@ def submit_program(deployment: Deployment, program: Program, place: Place, **con
         *options,
         config={**program.config, **config},
     )
+    await_queries(deployment, len(program.queries))
 
 
 def run_rescaled(

@@ -18,6 +18,7 @@ from tests.acceptance.programs import (
     Outcome,
     Place,
     Program,
+    await_queries,
     await_running,
     plain,
     rescale,
@@ -70,9 +71,9 @@ def test_it_goes_on_from_a_plain_run_although_it_is_killed_while_it_copies(
     was, left = committed(before), files(before.checkpoint)
 
     arguments = [*PROGRAM.command(before)[:-1], str(tmp_path / "next")]
-    other = ["submit", "--from", str(before.checkpoint / "figures"), str(script), "--", *arguments]
-    refused = run_cli(deployment, *other)
-    assert refused.returncode != 0 and "one checkpoint for two queries" in refused.stderr, refused.stderr
+    other = ["submit", "--wait", "--from", str(before.checkpoint / "figures"), str(script), "--", *arguments]
+    failed = run_cli(deployment, *other)
+    assert failed.returncode == 1 and "one checkpoint for two queries" in failed.stderr, failed.stderr
 
     first, *others = POINTS
     deployment.kills.arm(first, POINTS[first])
@@ -81,6 +82,7 @@ def test_it_goes_on_from_a_plain_run_although_it_is_killed_while_it_copies(
         wait_for(f"{point} is reached", lambda point=point: deployment.kills.fired(point))
         if following:
             deployment.kills.arm(following, POINTS[following])
+    await_queries(deployment, len(PROGRAM.queries))
     outcome = Outcome()
     rescale(deployment, random.Random(3), outcome)
     assert outcome.in_place == 1, outcome

@@ -22,6 +22,7 @@ from tests.acceptance.programs import (
     PROGRAMS,
     Place,
     Program,
+    await_queries,
     await_running,
     printed,
     run_plain,
@@ -71,6 +72,7 @@ class Run:
         seed = random.randrange(10**6)
         print(f"seed {seed}")
         submit(deployment, script, program.command(ours), "--name", name)
+        await_queries(deployment, len(program.queries))
         await_running(deployment)
         return cls(deployment, program, ours, alone, feeder, random.Random(seed))
 

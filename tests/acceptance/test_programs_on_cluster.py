@@ -89,13 +89,13 @@ def test_a_program_on_a_cluster_has_the_output_of_a_plain_run(tmp_path: Path, na
     )
 
 
-def test_another_spark_than_that_of_the_cluster_is_refused(tmp_path: Path) -> None:
+def test_a_program_with_another_spark_than_that_of_the_cluster_fails_with_a_sentence(tmp_path: Path) -> None:
     program = CASES["windowed counts"]
     with on_cluster(tmp_path, program.kind) as (deployment, _):
         command = program.command(Place(tmp_path / "input", tmp_path / "own"))
         script = str(PROGRAMS / program.script)
         other = served(CASES["windowed counts on 4.2.0"])
-        said = run_cli(deployment, "submit", *other.options, script, "--", *command)
-        assert said.returncode != 0
+        said = run_cli(deployment, "submit", "--wait", *other.options, script, "--", *command)
+        assert said.returncode == 1
         assert "the job would run with PySpark 4.2.0, and the cluster spark://127.0.0.1:" in said.stderr
-        assert deployment.get("/jobs")["jobs"] == []
+        assert [one["status"] for one in deployment.get("/jobs")["jobs"]] == ["FAILED"]

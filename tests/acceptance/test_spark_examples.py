@@ -16,7 +16,7 @@ import pytest
 from tests.acceptance.console import session_counts, word_counts
 from tests.acceptance.deployment import Deployment, deployed, wait_for
 from tests.acceptance.lines import LineServer, words
-from tests.acceptance.programs import Outcome, await_running, plain, printed, rescale, submit
+from tests.acceptance.programs import Outcome, await_running, plain, printed, rescale, run_cli, submit
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
@@ -84,9 +84,7 @@ def test_an_example_counts_as_it_does_alone(
     print(f"OUTCOME {name}: {outcome.in_place} rescales in place, exact: {lines.told} lines")
 
 
-def test_an_example_that_spark_refuses_is_refused_with_spark_s_sentence(deployment: Deployment) -> None:
-    before = deployment.get("/jobs")["jobs"]
-    with pytest.raises(AssertionError, match=r"session window streaming aggregations") as refusal:
-        submit(deployment, EXAMPLES / REFUSED, ["127.0.0.1", "1"])
-    assert f"{REFUSED}, line " in str(refusal.value)
-    assert deployment.get("/jobs")["jobs"] == before
+def test_an_example_that_spark_refuses_fails_its_job_with_spark_s_sentence(deployment: Deployment) -> None:
+    said = run_cli(deployment, "submit", "--wait", str(EXAMPLES / REFUSED), "--", "127.0.0.1", "1")
+    assert said.returncode == 1 and "ended as FAILED" in said.stderr
+    assert "session window streaming aggregations" in said.stderr and f"{REFUSED}, line " in said.stderr

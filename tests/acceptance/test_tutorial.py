@@ -40,7 +40,7 @@ def _serving(directory: Path, environment: dict[str, str]) -> Iterator[str]:
 
 
 def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    _, program, visitors, _, plan, submit, require, kill, count = _BLOCK.findall(
+    _, program, visitors, _, submit, require, kill, count = _BLOCK.findall(
         (ROOT / "docs" / "tutorial.md").read_text()
     )
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -63,13 +63,9 @@ def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None
     feeder = subprocess.Popen([sys.executable, "visitors.py"], cwd=tmp_path / "shop")
     try:
         with _serving(tmp_path, environment) as environment["SLOTWISE_SERVER"]:
-            assert [line.split()[0] for line in run(plan).splitlines()] == [
-                "vertex",
-                "in",
-                "aggregate",
-                "out",
-            ]
-            assert "RUNNING" in run(submit)
+            told = run(submit)
+            assert "RUNNING" in told
+            assert {"in", "aggregate", "out"} <= {line.split()[0] for line in told.splitlines() if line}
             assert run(require).count("COMPLETED after") == 2
             assert "slotwise watch visits\n" in kill
             run(kill.replace("slotwise watch visits\n", ""))

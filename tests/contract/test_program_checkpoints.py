@@ -20,7 +20,7 @@ def at(place: str) -> Query:
 async def submit(world: World, name: str, place: str) -> str:
     world.host.queries = (at(place),)
     answer = await post(
-        world, {"name": name, "bounds": dict.fromkeys(("words", "counts", "store"), {"upperBound": 1})}
+        world, {"name": name, "bounds": {key: {"upperBound": 1} for key in ("words", "counts", "store")}}
     )
     assert answer.status_code == 202, answer.text
     return str(answer.json()["jobid"])

@@ -52,7 +52,11 @@ class BoundsByName:
         """The bounds after a query came, for the first time, again, or with other vertices; ``before`` are those before
         that, ``state`` is what was saved last. Those that there were are as before."""
         is_first = awaits(state.graph) and before.version == state.requirements.version
-        rows, were, numbers = wanted.as_dict(), {} if is_first else before.as_dict(), dict(wanted.state_partitions)
+        rows, were, numbers = (
+            wanted.as_dict(),
+            {} if is_first else before.as_dict(),
+            dict(wanted.state_partitions),
+        )
         kept = {vertex: were[vertex] for vertex in rows if vertex in were}
         what = f"version {wanted.version} of job {state.job_id[-2:]}"
         self._check(
@@ -69,7 +73,9 @@ class BoundsByName:
         # A query may come with other operators in the same vertices.
         is_changed = not new and rows.keys() <= were.keys()
         self._check(len(new) == 1 or is_changed, f"{what} has vertices of several queries, or none: {new}")
-        self._oracles.count("query came first" if is_first else "query changed" if is_changed else "query came")
+        self._oracles.count(
+            "query came first" if is_first else "query changed" if is_changed else "query came"
+        )
         names = self._waiting[state.job_id]
         for vertex in were.keys() - rows.keys():
             self._leaves(state, names, vertex, were[vertex], new)
@@ -115,7 +121,10 @@ class BoundsByName:
 
     def adopted(self, state: JobState, former: JobGraph) -> None:
         """A new version has come into force in the place of ``former``."""
-        names, said = self._waiting[state.job_id], self._asked[state.job_id, version_of(state.graph.artifacts)]
+        names, said = (
+            self._waiting[state.job_id],
+            self._asked[state.job_id, version_of(state.graph.artifacts)],
+        )
         self._former[state.job_id] = dict(names)
         self._waiting[state.job_id] = {**names, **said}
         stored = self._oracles.truth(state.job_id).stored

@@ -30,9 +30,7 @@ def awaits(graph: JobGraph) -> bool:
 def stands_for_program(graph: JobGraph) -> list[str]:
     """The vertices that are no part of a query."""
     found = [(vertex, vertex.operation) for vertex in graph.vertices]
-    return [
-        vertex.id for vertex, of in found if isinstance(of, PlannedSpec) and of.role is Role.PROGRAM
-    ]
+    return [vertex.id for vertex, of in found if isinstance(of, PlannedSpec) and of.role is Role.PROGRAM]
 
 
 def flows_of(graph: JobGraph) -> dict[str, Flow]:
@@ -73,7 +71,9 @@ class Graph:
     def of(cls, graph: JobGraph, started: tuple[str, ...] = (), attempt: int = 0) -> Graph:
         flows = flows_of(graph)
         of_queries = {vertex for flow in flows.values() for vertex, _ in flow}
-        return cls(flows, frozenset(graph.by_id.keys() - of_queries), graph.ended, tuple(flows), started, attempt)
+        return cls(
+            flows, frozenset(graph.by_id.keys() - of_queries), graph.ended, tuple(flows), started, attempt
+        )
 
     @property
     def vertices(self) -> frozenset[str]:

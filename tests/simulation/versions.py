@@ -29,7 +29,11 @@ class Replacements:
     def __init__(self, seed: int, number: int, graph: JobGraph, *, fragile: bool) -> None:
         self._rng = random.Random(f"versions/{seed}/{number}")
         self._graph = graph
-        self._may = graph.type is JobType.STREAMING and not fragile and self._rng.random() < (0.6 if graph.program else 0.3)
+        self._may = (
+            graph.type is JobType.STREAMING
+            and not fragile
+            and self._rng.random() < (0.6 if graph.program else 0.3)
+        )
         self._made = 0
 
     def is_time(self) -> bool:

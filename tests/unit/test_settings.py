@@ -50,7 +50,6 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "cache_dir": ("/file", "/environment", "/command-line"),
     "package_repository": ("https://file/", "file:///environment/", "http://command-line:8080/maven/"),
     "driver_standstill_seconds": (10.0, 20.0, 40.0),
-    "planning_timeout_seconds": (100.0, 200.0, 400.0),
     "livy_files_dir": ("/file", "/environment", "/command-line"),
     "history_max_age_days": (1001, 1002, 1003),
     "requests_max_count": (1001, 1002, 1003),

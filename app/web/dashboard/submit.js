@@ -64,7 +64,7 @@ export function SubmitDialog({ onClose }) {
       <${Problem} error=${error} />
       ${checked && html`<${Checked} document=${checked} />`}
       ${isSending && html`<p role="status">
-        A program is run up to its queries before it is accepted: that takes some seconds.</p>`}
+        If a job graph has an environment that is new, it is built before the answer: that takes minutes.</p>`}
       <footer>
         <button type="button" class="plain" disabled=${!text || isSending} onClick=${send(true)}>Check</button>
         <button type="submit" class="main" disabled=${!text || isSending}>Submit</button>

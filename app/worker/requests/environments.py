@@ -54,7 +54,9 @@ class Environments:
     async def close(self) -> None:
         """End what is being looked at."""
         for task in self._running:
-            task.cancel()
+            # One that was given up already removes what was laid out for it.
+            if not task.cancelling():
+                task.cancel()
         if self._running:
             await asyncio.wait(self._running, timeout=_CLOSE_S)
 

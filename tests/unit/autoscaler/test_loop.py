@@ -90,12 +90,19 @@ def test_a_rescale_that_was_taken_back_is_not_tried_again() -> None:
     assert "Too many connections." in decision.reason
 
 
-def test_a_new_version_between_two_requests_is_looked_at_again() -> None:
+@pytest.mark.parametrize(
+    ("requirements", "trouble"),
+    [
+        ({"another": {}}, "A new version of the job came between two requests."),
+        ({}, "The program has not started a query yet, so it has no vertices."),
+    ],
+)
+def test_a_job_that_has_other_vertices_in_a_moment_is_looked_at_again(requirements: Any, trouble: str) -> None:
     job = ModelJob(day)
     get = job.get
-    job.get = lambda path: ({}, None) if path.endswith("requirements") else get(path)  # type: ignore[method-assign]
+    job.get = lambda path: (requirements, None) if path.endswith("requirements") else get(path)  # type: ignore[method-assign]
     turn = Loop(job, "job", POLICY).turn()
-    assert turn.trouble == "A new version of the job came between two requests." and turn.pause_ms == 60_000
+    assert turn.trouble == trouble and turn.pause_ms == 60_000
 
 
 def test_only_the_job_itself_may_be_missing() -> None:

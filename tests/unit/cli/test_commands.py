@@ -267,6 +267,15 @@ def test_require_names_the_vertices_that_exist(slotwise: Run, fake: Any) -> None
     assert fake.sent("PUT", REQUIREMENTS) == []
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_require_says_that_a_program_has_no_vertices_yet(slotwise: Run, fake: Any, options: list[str]) -> None:
+    fake.on("GET", REQUIREMENTS, (200, {}, {"ETag": '"1"'}))
+    outcome = slotwise("require", "delays", "aggregate=1:2", *options)
+    assert outcome.status == 1
+    assert outcome.err.startswith("The program has not started a query yet, so it has no vertices.")
+    assert fake.sent("PUT", REQUIREMENTS) == []
+
+
 def test_cancel_wait_fails_when_the_job_ended_otherwise(slotwise: Run, fake: Any) -> None:
     fake.on("PATCH", f"/jobs/{JOB_ID}", (202, {}))
     fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "CANCELLING"}), (200, {"status": "FINISHED"}))

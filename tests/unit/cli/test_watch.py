@@ -54,6 +54,14 @@ def test_watch_prints_a_line_per_change_and_ends_with_the_job(slotwise: Run, met
     assert outcome.status == 0
 
 
+def test_a_vertex_that_goes_between_two_requests_does_not_end_the_watching(slotwise: Run, metrics: Any) -> None:
+    path = f"/jobs/{JOB_ID}/vertices/{vertex_id('delays', 'flights')}/subtasks/metrics"
+    metrics.on("GET", path, (404, {"errors": ["No such vertex."]}))
+    outcome = slotwise("watch", "delays", "--interval", "0.1")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.startswith("RUNNING  flights 1  delays 1  store 1")
+
+
 def test_what_happens_is_shown_at_once(slotwise: Run, metrics: Any) -> None:
     """With an interval of a minute, and an event for each look."""
     details = metrics.routes["GET", f"/jobs/{JOB_ID}"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc_program import graph_of, parse_program
+from app.model.graphdoc_program import graph_of, grown, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex
+from app.model.planned import PlannedVertex
 from app.worker.job.files import has_files, make_working_dir
+from app.worker.job.own_checkpoints import checkpoints_of
 from app.worker.job.places import JobPlaces
-from app.worker.requests.submission import checkpoints_of
 from tests.unit.worker.fakes import rig_on
 
 JOB = "1" * 32
@@ -93,6 +93,8 @@ def test_relative_checkpoints_of_two_jobs_are_two(tmp_path: Path) -> None:
     document = {"name": "p", "script": "p.py", "artifacts": ["p.py"]}
     source = PlannedVertex("events", Role.SOURCE, "source rate")
     sink = PlannedVertex("store", Role.SINK, "sink parquet", ("events",), checkpoint="state/../ckpt")
-    graph = graph_of(parse_program(document), Planned((source, sink)))
-    assert checkpoints_of(graph, None) == {}
-    assert checkpoints_of(graph, tmp_path) == {str(tmp_path / "ckpt"): "store"}
+    graph = graph_of(parse_program(document))
+    assert checkpoints_of(graph, tmp_path) == {}
+    graph = grown(graph, (source, sink))
+    assert checkpoints_of(graph, tmp_path / "a") == {str(tmp_path / "a" / "ckpt"): "store"}
+    assert checkpoints_of(graph, tmp_path / "b") == {str(tmp_path / "b" / "ckpt"): "store"}
