@@ -35,6 +35,7 @@ from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed
 from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
+from app.driver.valves.shape import with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.graphdoc_fields import GraphErrors
@@ -458,6 +459,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
             DriverError: they do not go with the graph.
         """
         sink = vertices[-1].name
+        if (stored := self._stored.get(sink)) is not None and stored.state_partitions is not None:
+            # What the job says counts, and not what they had before.
+            vertices = with_partitions(vertices, stored.state_partitions)
         try:
             graph = grown(self._graph, vertices)
         except GraphErrors as error:
