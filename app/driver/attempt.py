@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, Terminate, epoch_ms
+from app.driver.base_attempt import LAST_WORD_S, TOLD_TO_END, BaseAttempt, Ending, Terminate, epoch_ms
 from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
 from app.driver.document_query import DocumentQuery, trigger_of
@@ -388,6 +388,8 @@ class Attempt(BaseAttempt):
             return None
         if failure := self._why_failed():
             return self._fail(failure)
+        if isinstance(self._stop, Terminate):
+            return self._fail(TOLD_TO_END)
         assert self._client is not None
         if isinstance(self._stop, Orders) and self._stop.stop == "boundary" and self._can_be_followed():
             self._client.report(type="stopped", driver_alive=True)

@@ -48,9 +48,12 @@ class Ending(IntEnum):
     PARKED = -1
 
 
+TOLD_TO_END = Failure("The driver was told to end by a signal (SIGTERM), not by its server.", "", killed=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """The process was asked to end (SIGTERM)."""
+    """The process was asked to end (SIGTERM): that is no end of its job."""
 
 
 class BaseAttempt(ABC):
@@ -84,9 +87,10 @@ class BaseAttempt(ABC):
         self._sight: ExecutorSight | None = None
         use_rules(spec)
 
-    def terminate(self) -> None:
-        """Ask for an end as soon as it does no harm. Safe in a signal handler."""
+    def terminate(self) -> bool:
+        """Ask for an end as soon as it does no harm; whether it comes. For the handler of the signal."""
         self._inbox.put(Terminate())
+        return True
 
     def in_process(
         self, leave: Callable[[int], NoReturn], following: Callable[[], BaseAttempt | None]

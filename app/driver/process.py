@@ -261,11 +261,11 @@ class DriverProcess:
         return self._session
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
-        self._terminated = True
-        if self._attempt is not None:
-            self._attempt.terminate()
-        else:
+        if self._attempt is None:
+            self._terminated = True
             self._rope.pull()
+        elif self._attempt.terminate():
+            self._terminated = True
 
     def _link_log(self, work_dir: Path) -> None:
         """Link to the log of this process from the attempt's directory."""

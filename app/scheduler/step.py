@@ -161,6 +161,10 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
         slot_declaration.settle_surplus(draft)
     if draft.state.slots is not before.slots and set(draft.state.slots) != set(before.slots):
         draft.set(slots_changed_ms=draft.now_ms)
+        if before.slots_stayed:
+            # What left and comes again has not stayed.
+            held = draft.state.slot_ids
+            draft.set(slots_stayed=tuple(one for one in draft.state.slots_stayed if one in held))
     looks = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and event.name not in _LOOKED_AFTER)
     began = draft.transitions > 0 and isinstance(draft.state.phase, Executing)
     no_change.settle(draft, looks=looks or began)

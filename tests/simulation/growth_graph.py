@@ -90,10 +90,6 @@ class Graph:
         flow = flow_of(told.query)
         if self.flows.get(key) == flow:
             return replace(self, ended=ended, started=started, attempt=told.attempt)
-        if {vertex for vertex, _ in self.flows.get(key, ())} == {vertex for vertex, _ in flow}:
-            # Another version does something else in the same vertices.
-            flows = {**self.flows, key: flow}
-            return replace(self, flows=flows, ended=ended, started=started, attempt=told.attempt)
         absent = tuple(one for one in self.order if one not in started and one not in self.ended)
         gone = (*absent, *ended)[:-ENDED_KEPT]
         # Nothing but queries is left of a program whose first one has come.

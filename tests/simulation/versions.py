@@ -50,13 +50,13 @@ class Replacements:
         async def replace(plane: Incarnation) -> None:
             state = plane.world.oracles.truth(job_id).state
             if graph.program is None:
-                planned = await plane.plane.replacing.planned(job_id, graph, files)
+                coming = await plane.plane.replacing.graph_of(job_id, graph, files)
             elif state is None:
                 return
             else:
-                planned = next_version(graph, tuple(files), bounds, state.graph)
+                coming = next_version(graph, tuple(files), bounds, state.graph)
                 plane.world.oracles.growth.asked(job_id, tuple(files), bounds)
-            number = await plane.plane.replacing.replace(job_id, planned, files, requested_by="ann")
+            number = await plane.plane.replacing.replace(job_id, coming, files, requested_by="ann")
             plane.world.tell(f"version {number} of {job_id[-2:]} is {name}")
             plane.world.oracles.count("version")
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, replace
 from typing import Any
 
-from app.driver.base_attempt import BaseAttempt, Ending, Terminate
+from app.driver.base_attempt import TOLD_TO_END, BaseAttempt, Ending, Terminate
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import Keeper
 from app.driver.batch.sources import Schemas, source_bytes
@@ -73,7 +73,7 @@ class BatchAttempt(BaseAttempt):
                 case Fenced():
                     raise message
                 case Terminate():
-                    return self._last_word(type="stopped")
+                    return self._fail(TOLD_TO_END)
                 case RegionDone():
                     failed = self._on_done(message)
                     if failed is not None:

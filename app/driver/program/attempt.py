@@ -35,6 +35,7 @@ from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed
 from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
+from app.driver.valves.shape import with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.graphdoc_fields import GraphErrors
@@ -81,8 +82,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._began_at = time.monotonic()
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
-        # Of an end of a query the program hears nothing.
-        self._hides_ends = False
         # The queries that ran when they were told to stop; none if one of them would not have for ever.
         self._ran: set[str] = set()
         self._before: ProgramAttempt | None = None
@@ -155,6 +154,11 @@ class ProgramAttempt(BeginsProgram, Attempt):
             if not any(each.ends_by_itself for each in ran):
                 self._ran = {each.query.key for each in ran}
         super()._begin_stop(order)
+
+    def _let_program_end(self) -> None:
+        # No query is started any more. None is being started just now.
+        self._starting.acquire(blocking=False)
+        super()._let_program_end()
 
     def _try_stop(self) -> Ending | None:
         # A query that Spark is starting just now has to be stopped too.
@@ -455,6 +459,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
             DriverError: they do not go with the graph.
         """
         sink = vertices[-1].name
+        if (stored := self._stored.get(sink)) is not None and stored.state_partitions is not None:
+            # What the job says counts, and not what they had before.
+            vertices = with_partitions(vertices, stored.state_partitions)
         try:
             graph = grown(self._graph, vertices)
         except GraphErrors as error:
@@ -492,7 +499,3 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def waits(self, where: str) -> None:
         self._inbox.put(self._note_running)
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._hides_ends or super().is_stopping

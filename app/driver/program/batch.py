@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from app.driver.base_attempt import Ending, Terminate
+from app.driver.base_attempt import TOLD_TO_END, Ending, Terminate
 from app.driver.batch.tasks import GroupTasks
 from app.driver.executors import Executors
 from app.driver.failures import DriverError, Failure, Fenced
@@ -99,7 +99,7 @@ class BatchProgramAttempt(InMainThread):
             case Fenced():
                 raise message
             case Terminate():
-                return self._last_word(type="stopped")
+                return self._fail(TOLD_TO_END)
             case ProgramEnded(failure):
                 self._report_progress()
                 return self._on_ended(failure)

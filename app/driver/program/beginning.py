@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from app.driver.base_attempt import Ending, Terminate
+from app.driver.base_attempt import TOLD_TO_END, Ending, Terminate
 from app.driver.failures import Failure
 from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
 from app.model.protocol import Orders
@@ -52,10 +52,11 @@ class BeginsProgram(InMainThread):
                 case Orders(stop="none"):
                     self._early_orders = message
                     self._note_plan(message.plan_version)
-                case Orders() | Terminate():
-                    drained = isinstance(message, Orders) and message.stop == "drain"
-                    place = str(self._checkpoint_dir)
+                case Orders():
+                    drained, place = message.stop == "drain", str(self._checkpoint_dir)
                     return self._last_word(type="stopped", drained=drained, location=place)
+                case Terminate():
+                    return self._fail(TOLD_TO_END)
 
     def _note_plan(self, version: int) -> None:
         # There is nothing yet that does not run at it.

@@ -104,6 +104,8 @@ class Handle(StreamingQuery):
                 if result is False or not self._is_replaced(run):
                     return result
             except StreamingQueryException:
+                if self._calls.was_stopped:
+                    return None if timeout is None else True
                 if not self._is_replaced(run):
                     raise
             if not self._await_next(run, until):
@@ -118,6 +120,8 @@ class Handle(StreamingQuery):
                 if not self._is_replaced(run):
                     return
             except StreamingQueryException:
+                if self._calls.was_stopped:
+                    return
                 if not self._is_replaced(run):
                     raise
             self._await_next(run)
@@ -125,7 +129,7 @@ class Handle(StreamingQuery):
     def exception(self) -> StreamingQueryException | None:
         run = self._run()
         error = run.exception()
-        if error is None or self._calls.is_stopping or self._is_replaced(run):
+        if error is None or self._calls.is_stopping or self._calls.was_stopped or self._is_replaced(run):
             return None
         return error
 
@@ -147,7 +151,7 @@ class Handle(StreamingQuery):
         """Whether another run is or will be in the place of ``run``, which has ended."""
         if self._jsq is not run._jsq:
             return True
-        error = run.exception()
+        error = None if self._calls.was_stopped else run.exception()
         return error is not None and self._calls.restarts(error)
 
     def _await_next(self, run: StreamingQuery, until: float | None = None) -> bool:

@@ -29,11 +29,12 @@ from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
 
-from app.driver.base_attempt import BaseAttempt, Ending
+from app.driver.base_attempt import TOLD_TO_END, BaseAttempt, Ending
 from app.driver.causes import WORKER_CRASHED
 from app.driver.failures import Failure, describe
 from app.driver.program.places import Places, failure_of
 from app.driver.program.takeover import Host, Takeover
+from app.driver.program.term_signal import send_to_main_thread
 from app.driver.vertices import Functions
 from app.model.jobgraph import ProgramSpec
 from app.model.options import JobOptions
@@ -173,6 +174,10 @@ class InMainThread(BaseAttempt, Host):
         self._may_run, self._taken_up, self._over = (threading.Event() for _ in range(3))
         # The program's calls, once it runs.
         self._takeover: Takeover | None = None
+        # Somebody else than its server has told the process to end, and the program handles that.
+        self._told_to_end = self._ends_by_order = False
+        # Of an end of a query the program hears nothing.
+        self._hides_ends = False
 
     def in_process(
         self, leave: Callable[[int], NoReturn], following: Callable[[], BaseAttempt | None]
@@ -229,6 +234,37 @@ class InMainThread(BaseAttempt, Host):
             self._over.set()
         return ending
 
+    def terminate(self) -> bool:
+        """In the main thread. What ends the program ends the attempt, too, whatever the program makes of it."""
+        term = None if self._takeover is None else self._takeover.term
+        if term is None or not (term.is_handled or term.is_ignored):
+            return super().terminate()
+        if term.is_handled:
+            self._told_to_end = not self._ends_by_order
+            term.call()
+        return term.is_handled
+
+    def _last_word(self, **fields: object) -> Ending:
+        if self._told_to_end and fields["type"] == "finished":
+            return self._fail(TOLD_TO_END)
+        ending = super()._last_word(**fields)
+        if fields.get("drained") and self._takeover is not None and self._takeover.term.is_handled:
+            self._let_program_end()
+        return ending
+
+    def _let_program_end(self) -> None:
+        """The job is stopped: its queries have ended, also for the program, which handles that as with `spark-submit`.
+        The server ends what takes too long."""
+        self._ends_by_order, self._hides_ends = True, False
+        send_to_main_thread()
+        while not isinstance(self._inbox.get(), ProgramEnded):
+            pass
+
+    def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
+        if self._told_to_end:
+            failure = replace(TOLD_TO_END, stack=failure.stack)
+        return super()._fail(failure, repartition_failed=repartition_failed)
+
     def _final_if_own(self, failure: Failure, why: str) -> Failure:
         """``failure``, which is final, by ``why``, if the program has ended itself by it and its job sets no restart
         strategy."""
@@ -244,7 +280,11 @@ class InMainThread(BaseAttempt, Host):
 
     @property
     def is_stopping(self) -> bool:
-        return self._over.is_set()
+        return self._hides_ends or self._over.is_set()
+
+    @property
+    def was_stopped(self) -> bool:
+        return self._ends_by_order
 
     def program_ended(self, failure: Failure | None) -> None:
         self._inbox.put(ProgramEnded(failure))

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from app.driver.failures import DriverError, Failure
 from app.driver.program.handle import Handle, Queries
 from app.driver.program.places import Places, failure_of, under_way
+from app.driver.program.term_signal import TermSignal
 from app.driver.session import hide_session, unfit_setting
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
@@ -133,6 +134,11 @@ class Host(Protocol):
         """Start the query of ``writer``, by its ``handle``: with Spark's own `start`, or its `toTable` if there is a
         ``table``. The answer is for the program. ``where`` is the place in it, for sentences: "job.py, line 12"."""
 
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the queries have ended because the job is stopped: for the program each has ended well."""
+        return False
+
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
         return False
@@ -157,6 +163,7 @@ class Takeover:
         self._conf = dict(conf)
         self._batch = batch
         self._page = page
+        self.term = TermSignal()
         self._session: SparkSession | None = None
         # The settings of the first session, which PySpark gives its JVM: further ones begin with them.
         self._first: Mapping[str, str] | None = None
@@ -208,6 +215,7 @@ class Takeover:
         manager.get = lambda self, id: ours.queries.get(self, id)
         manager.awaitAnyTermination = lambda self, timeout=None: ours.queries.await_any(self, timeout)
         manager.resetTerminated = lambda self: ours.queries.reset_terminated(self)
+        self.term.install()
         system.fork = ours.fork
         system._exit = ours.exit
         # The program is to find nothing of a warm-up.
@@ -342,6 +350,10 @@ class Takeover:
     @property
     def is_stopping(self) -> bool:
         return self.host.is_stopping
+
+    @property
+    def was_stopped(self) -> bool:
+        return self.host.was_stopped
 
     def hang_if_stopping(self) -> None:
         """The program gets no further before its queries run again, which they may never do in this process."""

@@ -340,7 +340,11 @@ class Attempts:
 
     async def _expect_exit(self) -> None:
         if self._handle is not None:
-            await drivers.expect_exit(self._handle, _EXIT_GRACE_S)
+            said, grace_s = self._outcome, _EXIT_GRACE_S
+            if isinstance(said, events.AttemptStopped) and said.drained:
+                # Its program may handle the stop. The timer of the stop ends that if it takes too long.
+                grace_s = max(grace_s, self._job.state.options.stop_timeout_ms / 1000)
+            await drivers.expect_exit(self._handle, grace_s)
 
     def _on_exit(self, handle: DriverHandle, status: int | None) -> None:
         if handle is self._handle:

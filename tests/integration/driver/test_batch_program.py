@@ -193,7 +193,7 @@ def test_cancel_fence_and_sigterm_end_it_at_once(rig: Bench, tmp_path: Path) -> 
     driver = rig.start(document)
     running()
     driver.process.send_signal(signal.SIGTERM)
-    assert driver.exit_status() == 0
+    assert driver.exit_status() == 4
     driver = rig.start(document)
     running()
     rig.control_plane.fenced = True

@@ -148,8 +148,8 @@ def test_a_driver_that_is_ended_and_one_that_is_killed_are_replaced_and_nothing_
     first = rig.start(document)
     rig.wait_batches(2)
     first.process.send_signal(signal.SIGTERM)
-    assert first.exit_status() == 0
-    assert not rig.control_plane.of_type("stopped")[0]["driver_alive"]
+    assert first.exit_status() == 4
+    assert rig.control_plane.of_type("failed")[0]["outside"]
 
     ended = len(rig.control_plane.batches)
     rig.start(document, {"counts": 2})

@@ -149,8 +149,10 @@ def test_a_stop_and_sigterm_come_between_two_batches_of_which_none_is_done_twice
 
     driver = rig.drivers[0]
     driver.process.send_signal(signal.SIGTERM)
-    assert driver.exit_status() == 0
-    assert not rig.control_plane.of_type("failed")
+    assert driver.exit_status() == 4
+    # That is no end of the job.
+    (failed,) = rig.control_plane.of_type("failed")
+    assert failed["outside"] and failed["recoverable"]
 
 
 def test_a_program_that_ends_when_its_query_has_ended_is_finished(rig: Bench) -> None:

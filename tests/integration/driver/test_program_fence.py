@@ -59,7 +59,7 @@ def wake_late(rig: Bench, document: dict[str, Any], spark_conf: dict[str, str]) 
     woken = last(checkpoint / "commits")
     wait_for("the successor goes on", lambda: last(checkpoint / "commits") > woken + 2)
     second.process.send_signal(signal.SIGTERM)
-    assert second.exit_status() == 0, second.log
+    assert second.exit_status() == 4, second.log
     return begun
 
 
