@@ -43,6 +43,15 @@ async def begin_queries(attempt: SimAttempt, tasks: list[asyncio.Task[Any]]) -> 
     return None
 
 
+def not_followed(attempt: SimAttempt, plan: Orders) -> list[str]:
+    """The vertices that have other tasks than ``plan`` says: in some worlds now and then the first ones."""
+    seed, side = attempt.world.seed, attempt.side
+    if seed % 4 != 1 or (attempt.number + plan.plan_version) % 5 != 3:
+        return []
+    runs = side.numbers() if isinstance(side, Program) else plan.parallelism
+    return list(runs)[: 1 if seed % 8 == 1 else attempt.number]
+
+
 class Program:
     """See the module. ``running``: the parallelism by vertex id with which each query was started. ``waiting``: those
     whose state has to be redistributed before they can be started. ``awaits``: no query of it was known when the

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.model.graphdoc import parse_document
-from app.model.jobgraph import JobGraph, NamedBounds
+from app.model.jobgraph import NamedBounds
 from app.model.plan import Plan
 from app.model.public_event import PublicEventType
 from app.model.requirements import Requirements

@@ -31,6 +31,21 @@ from tests.simulation.process import SimProcess
 from tests.simulation.world import CURRENT, SimClock, World
 
 RENEW_EVERY_S = 5.0
+QUIET_RENEW_EVERY_S = 13.0
+"""In a quiet world of one control plane, which may be an hour long. Leases live longer than that."""
+
+
+class RenewalPause(float):
+    """The time between two renewals of leases, from now on."""
+
+    def __new__(cls, _world: World) -> RenewalPause:
+        return super().__new__(cls, RENEW_EVERY_S)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __radd__(self, now_s: float) -> float:
+        return now_s + (QUIET_RENEW_EVERY_S if self._world.quiet else RENEW_EVERY_S)
 
 
 class Killed(BaseException):
@@ -132,7 +147,7 @@ class Incarnation:
 
     async def begin(self) -> None:
         self.look()
-        await self.plane.start(renew_every_s=RENEW_EVERY_S)
+        await self.plane.start(renew_every_s=RenewalPause(self.world))
 
     def look(self) -> None:
         """It sees what slots there are."""

@@ -10,7 +10,8 @@ from typing import Any
 from app.model.ids import derive_id
 from app.model.requirements import Bounds
 from app.scheduler import validate
-from app.scheduler.adaptive import growth, rescaling
+from app.scheduler.adaptive import draft as drafts
+from app.scheduler.adaptive import growth, rescaling, slot_declaration, timeline, versions
 from app.scheduler.adaptive.events import QueryStarted
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Rescaling
@@ -79,14 +80,15 @@ def bounds_lost_when_it_comes_again() -> contextlib.AbstractContextManager[None]
     return instead(growth, "note", note)
 
 
-def beyond_the_slots() -> contextlib.AbstractContextManager[None]:
-    """A vertex that comes is part of the plan with a task more than that has slots. Nor does the core check itself."""
+def beyond_the_slots(*, first: bool) -> contextlib.AbstractContextManager[None]:
+    """A vertex that comes is part of the plan with a task more than that has slots. Nor does the core check itself.
+    ``first``: only if it is one of the first query."""
     original = growth._add_to_plans
 
-    def add_to_plans(draft: Any, graph: Any, new: Any) -> None:
-        original(draft, graph, new)
+    def add_to_plans(draft: Any, graph: Any, new: Any, *, is_first: bool) -> None:
+        original(draft, graph, new, is_first=is_first)
         plan, came = draft.state.plan, dict(new)
-        if plan is not None:
+        if plan is not None and (is_first or not first):
             most = plan.slot_count + 1
             more = tuple((one, most if one in came else count) for one, count in plan.parallelism)
             plan = evolve(plan, parallelism=more)
@@ -105,8 +107,8 @@ def target_without_it() -> contextlib.AbstractContextManager[None]:
     original, add_to_plans = rescaling.retarget, growth._add_to_plans
     came: set[str] = set()
 
-    def noted(draft: Any, graph: Any, new: Any) -> None:
-        add_to_plans(draft, graph, new)
+    def noted(draft: Any, graph: Any, new: Any, *, is_first: bool) -> None:
+        add_to_plans(draft, graph, new, is_first=is_first)
         came.update(one for one, _ in new)
 
     def retarget(draft: Any) -> None:
@@ -122,6 +124,77 @@ def target_without_it() -> contextlib.AbstractContextManager[None]:
     )
 
 
+def bounds_of_the_program_survive() -> contextlib.AbstractContextManager[None]:
+    """The vertices of the first query have the bounds of the one that stood for the program."""
+    original = growth._grow
+
+    def grow(draft: Any, graph: Any, event: Any) -> None:
+        if draft.state.graph.awaits_query:
+            ((_, own),) = draft.state.requirements.bounds
+            vertices = tuple(
+                replace(one, lower_bound=own.lower, parallelism=own.upper) for one in graph.vertices
+            )
+            graph = evolve(graph, vertices=vertices)
+        original(draft, graph, event)
+
+    return instead(growth, "_grow", grow)
+
+
+def bounds_by_name_forgotten() -> contextlib.AbstractContextManager[None]:
+    """What the document says of vertices that come is not looked at."""
+    original = drivers.grown
+
+    def grown(graph: Any, found: Any) -> Any:
+        return replace(original(replace(graph, bounds=()), found), bounds=graph.bounds)
+
+    return instead(drivers, "grown", grown)
+
+
+def bounds_left_behind() -> contextlib.AbstractContextManager[None]:
+    """What was declared for vertices goes with them."""
+    return instead(growth, "_with_bounds_of", lambda graph, _gone, _declared: graph.bounds)
+
+
+def running_too_early() -> contextlib.AbstractContextManager[None]:
+    """A program runs as soon as its attempt does."""
+    original = drafts._status
+    return instead(drafts, "_status", lambda graph, phase: original(replace(graph, vertices=()), phase))
+
+
+def slots_of_the_program() -> contextlib.AbstractContextManager[None]:
+    """The slots that were asked for when no query was known are asked for on."""
+    original, declare = growth._grow, slot_declaration.declare
+
+    def grow(draft: Any, graph: Any, event: Any) -> None:
+        undeclared = draft.state.graph.awaits_query
+        with instead(slot_declaration, "declare", (lambda _draft: None) if undeclared else declare):
+            original(draft, graph, event)
+
+    return instead(growth, "_grow", grow)
+
+
+def record_of_the_program() -> contextlib.AbstractContextManager[None]:
+    """The record of the start keeps the vertex that stood for the program."""
+    original = timeline.draw_grown
+
+    def draw_grown(draft: Any, new: Any) -> None:
+        record = draft.state.timeline.open
+        original(draft, new)
+        draft.set_timeline(open=evolve(draft.state.timeline.open, vertices=record.vertices))
+
+    return instead(timeline, "draw_grown", draw_grown)
+
+
+def proven_without_its_state() -> contextlib.AbstractContextManager[None]:
+    """A version is proven by the queries that it has started, whatever it has left out."""
+    return instead(versions, "_waits_for_state", lambda _state: False)
+
+
+def queries_lost_by_a_version() -> contextlib.AbstractContextManager[None]:
+    """A version begins with the queries that there were when it was asked for."""
+    return instead(versions, "_with_queries_of", lambda graph, _before: graph)
+
+
 def _unchecked() -> contextlib.AbstractContextManager[None]:
     left = tuple(one for one in validate._CHECKS if "plans_fit" not in one.__name__)
     return instead(validate, "_CHECKS", left)
@@ -131,7 +204,16 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "vertices of another query come": another_query_comes,
     "another query counts as ended": another_query_ends,
     "bounds are lost when a query comes again": bounds_lost_when_it_comes_again,
-    "a query comes with more tasks than slots": beyond_the_slots,
+    "a query comes with more tasks than slots": lambda: beyond_the_slots(first=False),
+    "the first query comes with more tasks than slots": lambda: beyond_the_slots(first=True),
     "a graph that has grown is not stored": not_stored,
     "a plan on its way lacks a query that comes": target_without_it,
+    "the first query has the bounds of the program": bounds_of_the_program_survive,
+    "bounds by name are forgotten": bounds_by_name_forgotten,
+    "bounds are lost with vertices that leave": bounds_left_behind,
+    "a program runs before its first query": running_too_early,
+    "slots are asked for a program that has queries": slots_of_the_program,
+    "the record of the start keeps the program": record_of_the_program,
+    "a version is proven without its state": proven_without_its_state,
+    "a version loses queries that came meanwhile": queries_lost_by_a_version,
 }

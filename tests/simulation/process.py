@@ -17,7 +17,7 @@ from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outco
 from app.worker.refusals import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
-from tests.simulation.growing import Program, begin_queries
+from tests.simulation.growing import Program, begin_queries, not_followed
 from tests.simulation.partitions import Checkpoint, give_late, give_partitions
 from tests.simulation.queries import SideQuery, are_known, noted, taken, without_refused
 from tests.simulation.world import Away, World
@@ -264,10 +264,7 @@ class SimAttempt:
     def _say_applied(self, plan: Orders, *, idle: bool) -> None:
         if plan.plan_version > self.applied and not (self.side and self.side.is_behind(plan)):
             self.applied = plan.plan_version
-            is_deaf = self.world.seed % 4 == 1 and (self.number + self.applied) % 5 == 3
-            runs = self.side.numbers() if isinstance(self.side, Program) else plan.parallelism
-            vertices = list(runs)[: is_deaf * (1 if self.world.seed % 8 == 1 else self.number)]
-            more = {"idle": idle, "not_followed": dict.fromkeys(vertices, "It does not.")}
+            more = {"idle": idle, "not_followed": dict.fromkeys(not_followed(self, plan), "It does not.")}
             self.report("plan-applied", plan_version=self.applied, output_gap_ms=5, **more)
 
     async def _carry_out_stop(self) -> bool | None:

@@ -140,7 +140,7 @@ def some_bounds(rng: random.Random) -> tuple[NamedBounds, ...]:
 def next_version(
     graph: JobGraph, artifacts: Sequence[str], bounds: tuple[NamedBounds, ...], known: JobGraph
 ) -> JobGraph:
-    """The graph of a new version of the program of ``graph``, with these files and bounds, in the place of ``known``."""
+    """The graph of a new version of the program of ``graph``, with these files and bounds, where ``known`` runs."""
     assert graph.program is not None
     program = ProgramDocument(
         graph.name, JobType.STREAMING, graph.program, tuple(artifacts), graph.config, bounds

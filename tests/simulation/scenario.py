@@ -119,7 +119,7 @@ class Scenario:
         while world.now_s < until_s:
             if world.oracles.violation is not None:
                 raise world.oracles.violation
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(min(until_s - world.now_s, 5.0) if world.quiet else 0.5)
 
     async def _revive(self) -> None:
         """Start control planes until one serves."""
