@@ -174,10 +174,8 @@ class Growth:
         self._oracles.count("version of a program" + " without a query" * (not now.flows))
         mine = [one for one in sent if one.attempt == before.attempt]
         all_of_them = [known.after_all(mine[:many]) for many in range(len(mine) + 1)]
-        fits = [one for one in all_of_them if one.flows == now.flows and len(one.others) == len(now.others)]
+        fits = [one for one in all_of_them if one == now]
         self._check(bool(fits), f"{what} began with {now}, after {known} and {mine}")
-        # What ended before is to go on: the new version says what it runs.
-        self._check(not now.ended, f"{what} began with ended queries: {now.ended}")
         self._former[job_id], self._since[job_id] = fits[0] if fits else known, before.attempt
         self._bounds.adopted(state, before.graph)
 
@@ -229,7 +227,7 @@ class Growth:
         self._check(phase.plan.slot_ids <= state.slot_ids, f"{what} is started in slots that it has not")
 
     def _is_proven(self, what: str, before: JobState, state: JobState) -> None:
-        """A new version stays only when each query with state was started, or its time is over."""
+        """A new version stays only when each query with state was started that had not ended, or its time is over."""
         one = before.versions.replacement
         if one is None or one.stage != "Trial" or state.versions.replacement is not None:
             return
@@ -245,10 +243,11 @@ class Growth:
             if job_id == state.job_id and attempt > since
         }
         stateful = {vertex.id for vertex in before.graph.vertices if vertex.stateful}
+        former = self._former[state.job_id]
         missing = {
             key
-            for key, flow in self._former[state.job_id].flows.items()
-            if not stateful.isdisjoint(vertex for vertex, _ in flow)
+            for key, flow in former.flows.items()
+            if key not in former.ended and not stateful.isdisjoint(vertex for vertex, _ in flow)
         } - started
         self._oracles.count("version of a program proven")
         self._check(not missing, f"{what}: version {one.number} is proven, and {missing} were not started")
