@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.java import usable_java
+from tests.environments import QUICK_JAVA
 from tests.integration.driver.harness import DEADLINE_S, Bench, Driver
 from tests.integration.driver.test_program_begin import unknown
 from tests.outputs import rows_of
@@ -70,11 +71,11 @@ def by_plain_python(program: Path, directory: Path, runs: int) -> Outcome:
             [sys.executable, program, "one", "two words"],
             cwd=directory,
             env={**inherited, "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
-            | {"PYSPARK_PYTHON": sys.executable},
+            | {"PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=2 * DEADLINE_S,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         output += done.stdout
@@ -90,7 +91,7 @@ def by_a_driver(rig: Bench, document: dict[str, Any], runs: int) -> Outcome:
         rig.drivers.append(driver)
         driver.wait_ready()
         driver.assign(rig.spec(document, working_dir=str(directory), master="local[2]", slots=2))
-        assert driver.exit_status() == 0, f"{rig.control_plane.of_type('failed')}\n{driver.log}"
+        assert driver.exit_status(2 * DEADLINE_S) == 0, f"{rig.control_plane.of_type('failed')}\n{driver.log}"
         assert len(rig.control_plane.of_type("finished")) == run + 1, driver.log
         output += driver.log
     return said(output), written(directory)

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.driver.as_plain import HEAD, compare
 from tests.integration.driver.harness import Bench
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 SESSIONS = """
 def once(spark, name):
