@@ -118,9 +118,11 @@ ASYNCIO = """
 import asyncio
 
 async def watch(query):
-    while not query.recentProgress or query.status["isTriggerActive"] or query.status["isDataAvailable"]:
+    while True:
+        status = query.status
+        if query.recentProgress and not status["isTriggerActive"] and not status["isDataAvailable"]:
+            return status["message"]
         await asyncio.sleep(0.05)
-    return query.status["message"]
 
 async def main():
     put("a", *range(5))
