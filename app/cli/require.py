@@ -217,8 +217,8 @@ def merged(
     """``current``, the requirements of every vertex, with ``wanted`` and ``partitions`` put in."""
     if not current:
         raise CliError(
-            "The program has not started a query yet, so it has no vertices. Bounds that it was submitted with, by name, "
-            "apply when they come."
+            "The program has not started a query yet, so it has no vertices.",
+            "Bounds that it was submitted with, by name, apply when they come.",
         )
     for name, vertex_id in client.vertices_named(job_id, dict.fromkeys([*wanted, *partitions])).items():
         lower, upper = wanted.get(name, (None, None))

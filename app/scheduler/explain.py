@@ -249,6 +249,8 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
         return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
     if state.graph.runs_by_regions:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
+    if timer_at(state, "start-timeout") is None:
+        return f"The program of attempt {state.attempt} has begun, and starts its queries."
     planned = in_words(state.graph, phase.plan.parallelism)
     begun = f"The driver of attempt {state.attempt} is being started with {planned}."
     if hold.comes_back(state):

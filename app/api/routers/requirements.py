@@ -24,6 +24,7 @@ from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import OnTimeout
 from app.model.sentences import shown
 from app.scheduler.batch.scheduling import undecided
+from app.worker.requests.requirements import refuse_early
 from app.worker.views import GivenDeadline, RequirementsUpdate
 
 _KEYS_MAX = 2 * MAX_VERTICES
@@ -102,6 +103,7 @@ _Bounds = tuple[dict[str, tuple[int, int]], dict[str, int]]
 
 
 async def _bounds(request: Request, job: Job) -> _Bounds:
+    refuse_early(job.state)
     graph = job.state.graph
     return await read_json_object(request, lambda body: parse_requirements(body, graph), what=_FORM)
 

@@ -155,11 +155,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
                 self._ran = {each.query.key for each in ran}
         super()._begin_stop(order)
 
-    def _let_program_end(self) -> None:
-        # No query is started any more. None is being started just now.
-        self._starting.acquire(blocking=False)
-        super()._let_program_end()
-
     def _try_stop(self) -> Ending | None:
         # A query that Spark is starting just now has to be stopped too.
         return super()._try_stop() if self._starts == self._noted else None

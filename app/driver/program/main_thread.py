@@ -255,6 +255,8 @@ class InMainThread(BaseAttempt, Host):
     def _let_program_end(self) -> None:
         """The job is stopped: its queries have ended, also for the program, which handles that as with `spark-submit`.
         The server ends what takes too long."""
+        # No query is started any more.
+        self._taken_up.clear()
         self._ends_by_order, self._hides_ends = True, False
         send_to_main_thread()
         while not isinstance(self._inbox.get(), ProgramEnded):

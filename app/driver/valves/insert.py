@@ -2,7 +2,8 @@
 
 There is one above each source and above each operator that keeps state, for the stage that begins there. Above
 whatever else Spark may shuffle before, there is one that follows the vertex before it. The last is for the sink.
-All but the last are narrow: they bring a stage's partitions together in fewer tasks, without a shuffle.
+All but the last are narrow: they bring a stage's partitions together in fewer tasks, without a shuffle. Below an
+operator with a barrier there is one that always shuffles.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from app.model.planned import PlannedVertex
 
 _OTHER_ROWS: Final = frozenset({"FlatMapGroupsInPandasWithState"})
 """Operators whose rows Spark cannot shuffle as they are (a ClassCastException)."""
+_WITH_BARRIER: Final = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow"})
 _COPY: Final = "spark_partition_id() >= 0"
 """A filter that lets every row pass, which Spark does not see: it makes rows that can be shuffled."""
 
@@ -67,6 +69,12 @@ def has_narrow_end(root: Node) -> bool:
     return node.part is Part.NARROW
 
 
+def is_barrier(node: Node) -> bool:
+    """Whether all tasks of the stage that ``node`` is in run at the same time: `mapInPandas` or `mapInArrow` with
+    ``barrier``."""
+    return node.kind in _WITH_BARRIER and bool(node.spark.isBarrier())
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """``vertex_id``: empty at a valve that follows others. ``before``: the tasks of the stage that comes to the valve;
@@ -90,7 +98,7 @@ class Label:
         """The number of the valve, and whether it shuffles. ``parallelism`` is by vertex id."""
         if not self.vertex_id:
             assert self.before is not None
-            return tasks(self.before, parallelism), False
+            return tasks(self.before, parallelism), self.spreads
         number = parallelism[self.vertex_id]
         if self.spreads or self.before is None:
             return number, self.spreads
@@ -141,6 +149,10 @@ def insert_valves(
             inputs = [
                 built(streams[id(each)]) if id(each) in streams else each for each in node.spark_children
             ]
+            if is_barrier(node):
+                # Spark brings no partitions together within a stage whose tasks wait for each other.
+                label = Label(before=width(node.children[0], vertex_ids), spreads=True)
+                inputs = [valve(each, label) for each in inputs]
             found = with_children(jvm, found, inputs)
         if node.part in VERTEX:
             return valve(found, Label(vertex_ids[id(node)]))

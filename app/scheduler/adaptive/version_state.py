@@ -74,6 +74,11 @@ class Versions:
     notes: tuple[VersionNote, ...] = ()
 
     @property
+    def is_on_trial(self) -> bool:
+        """Whether the version in force has not proven itself."""
+        return self.replacement is not None and self.replacement.stage == "Trial"
+
+    @property
     def spare(self) -> int | None:
         """The number of the version that is not in force and is needed: the one to come, or the one to go back to."""
         one = self.replacement

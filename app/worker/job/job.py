@@ -212,8 +212,7 @@ class Job:
         self.attempts.on_report(report)
         self.acknowledged = (attempt, report.seq)
         if report.type == "query-started":
-            others = [job.state for job in self._keeper.jobs.values()]
-            refusal = refuse_checkpoint(self.state, report.planned, others, self._places)
+            refusal = refuse_checkpoint(self.state, report.planned, self._keeper.jobs.values(), self._places)
             self.worker.deliver(lambda state: query_started(state, report, attempt, refusal))
             # Reports that follow are about its vertices.
             await self.worker.settle()
@@ -339,7 +338,7 @@ class Job:
         if not batch and (cluster is not None or places.url is not None):
             there_are = self._keeper.broker.pool.total
             slots = max(0 if cluster else places.slots, there_are, plan.slot_count)
-        name, replacement = state.graph.name, state.versions.replacement
+        name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,
             job_name=name
@@ -375,7 +374,7 @@ class Job:
             private=tuple(map(str, places.private)),
             since_ms=change_began_ms(state),
             working_dir=str(places.working_dir(state.job_id)),
-            on_trial=replacement is not None and replacement.stage == "Trial",
+            on_trial=state.versions.is_on_trial,
         )
 
     def _results_of_ended(self) -> tuple[str, ...]:
@@ -393,10 +392,7 @@ class Job:
 
 def _releasable_may_differ(before: JobState, after: JobState) -> bool:
     """Whether the releasable slots of the job may be others than before."""
-    return (
-        after.attempt_alive != before.attempt_alive
-        or after.plan is not before.plan
-        or after.requirements is not before.requirements
-        or after.phase_version != before.phase_version
-        or after.plan_version != before.plan_version
-    )
+    if after.plan is not before.plan or after.requirements is not before.requirements:
+        return True
+    numbers = (before.attempt_alive, before.phase_version, before.plan_version)
+    return numbers != (after.attempt_alive, after.phase_version, after.plan_version)

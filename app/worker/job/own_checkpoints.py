@@ -13,6 +13,7 @@ from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.state import Finished, JobState
 
 if TYPE_CHECKING:
+    from app.worker.job.job import Job
     from app.worker.job.places import JobPlaces
 
 
@@ -27,13 +28,13 @@ def checkpoints_of(graph: JobGraph, working_dir: Path) -> dict[str, str]:
 
 
 def refuse_checkpoint(
-    state: JobState, planned: Sequence[PlannedVertex], others: Iterable[JobState], places: JobPlaces
+    state: JobState, planned: Sequence[PlannedVertex], jobs: Iterable[Job], places: JobPlaces
 ) -> str | None:
     """Why the job may not run the query with the vertices ``planned``, in sentences: another one that has not ended
     has its checkpoint. That one's driver, if it lives, has claimed it; it may also wait for slots."""
     working_dir = places.working_dir(state.job_id)
     chosen = {_place(each.checkpoint, working_dir): each.name for each in planned if each.checkpoint}
-    for other in others if chosen else ():
+    for other in [job.state for job in jobs] if chosen else ():
         if other.job_id == state.job_id or isinstance(other.phase, Finished):
             continue
         if used := chosen.keys() & checkpoints_of(other.graph, places.working_dir(other.job_id)).keys():

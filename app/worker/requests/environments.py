@@ -21,6 +21,8 @@ from app.worker.refusals import InvalidRequest, Unavailable
 
 # Not the id of a job.
 _PREFIX: Final = ".environment-"
+_FORMER: Final = ".planning-"
+"""Of servers of earlier builds."""
 _STRAY_AFTER_S: Final = 86_400.0
 _CLOSE_S: Final = 10.0
 
@@ -62,7 +64,10 @@ class Environments:
 
     async def drop_strays(self) -> int:
         """Remove what servers have left that were killed. Returns the number of directories."""
-        found = await asyncio.to_thread(lambda: sorted(self._places.jobs_dir.glob(f"{_PREFIX}*")))
+        jobs_dir = self._places.jobs_dir
+        found = await asyncio.to_thread(
+            lambda: [place for prefix in (_PREFIX, _FORMER) for place in jobs_dir.glob(f"{prefix}*")]
+        )
         return sum([await asyncio.to_thread(_drop_if_stray, directory) for directory in found])
 
     async def _look(self, runtime: Runtime, artifacts: Mapping[str, bytes]) -> Looked:

@@ -215,7 +215,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
 
 def refuse_early(state: JobState) -> None:
     """Raises NotYet: there is no vertex that could have bounds."""
-    if state.graph.awaits_query:
+    if state.graph.awaits_query and not status_of(state).is_globally_terminal:
         raise NotYet(
             f"The program of job {state.job_id} has not started a query yet, so it has no vertices. Bounds that it was "
             "submitted with, by name, apply when they come."

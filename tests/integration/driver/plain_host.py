@@ -26,6 +26,8 @@ from app.model.jobgraph import ProgramSpec
 
 
 class PlainHost:
+    was_stopped = False
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._told = threading.Event()

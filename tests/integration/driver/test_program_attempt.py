@@ -15,7 +15,7 @@ from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
-from tests.programs import grown_program
+from tests.program_graphs import grown_program
 
 pytestmark = pytest.mark.timeout(600)
 

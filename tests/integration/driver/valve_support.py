@@ -22,7 +22,7 @@ from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch
-from tests.programs import grown_program
+from tests.program_graphs import grown_program
 
 STATE_PARTITIONS = 4
 DEADLINE_S = 60.0

@@ -97,7 +97,9 @@ def test_a_rescale_that_was_taken_back_is_not_tried_again() -> None:
         ({}, "The program has not started a query yet, so it has no vertices."),
     ],
 )
-def test_a_job_that_has_other_vertices_in_a_moment_is_looked_at_again(requirements: Any, trouble: str) -> None:
+def test_a_job_that_has_other_vertices_in_a_moment_is_looked_at_again(
+    requirements: Any, trouble: str
+) -> None:
     job = ModelJob(day)
     get = job.get
     job.get = lambda path: (requirements, None) if path.endswith("requirements") else get(path)  # type: ignore[method-assign]

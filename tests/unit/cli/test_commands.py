@@ -268,7 +268,9 @@ def test_require_names_the_vertices_that_exist(slotwise: Run, fake: Any) -> None
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
-def test_require_says_that_a_program_has_no_vertices_yet(slotwise: Run, fake: Any, options: list[str]) -> None:
+def test_require_says_that_a_program_has_no_vertices_yet(
+    slotwise: Run, fake: Any, options: list[str]
+) -> None:
     fake.on("GET", REQUIREMENTS, (200, {}, {"ETag": '"1"'}))
     outcome = slotwise("require", "delays", "aggregate=1:2", *options)
     assert outcome.status == 1

@@ -54,7 +54,9 @@ def test_watch_prints_a_line_per_change_and_ends_with_the_job(slotwise: Run, met
     assert outcome.status == 0
 
 
-def test_a_vertex_that_goes_between_two_requests_does_not_end_the_watching(slotwise: Run, metrics: Any) -> None:
+def test_a_vertex_that_goes_between_two_requests_does_not_end_the_watching(
+    slotwise: Run, metrics: Any
+) -> None:
     path = f"/jobs/{JOB_ID}/vertices/{vertex_id('delays', 'flights')}/subtasks/metrics"
     metrics.on("GET", path, (404, {"errors": ["No such vertex."]}))
     outcome = slotwise("watch", "delays", "--interval", "0.1")

@@ -12,7 +12,7 @@ from app.driver.assignment import read_assignment
 from app.driver.failures import DriverError
 from app.model.graphdoc import to_document
 from app.model.protocol import DriverSpec
-from tests.programs import grown_program
+from tests.program_graphs import grown_program
 
 GRAPH = grown_program({"name": "job", "script": "job.py"}, ())
 SPEC = DriverSpec(

@@ -15,7 +15,7 @@ from app.driver.valves.shape import free_name
 from app.model.analysis import queries
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
-from tests.programs import grown_program
+from tests.program_graphs import grown_program
 
 SOURCE = PlannedVertex("words", Role.SOURCE, "kafka")
 COUNTS = PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("words",), stateful=True, state_partitions=8)

@@ -17,7 +17,7 @@ from app.model.graphdoc_fields import name_fault
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch
-from tests.programs import grown_program
+from tests.program_graphs import grown_program
 
 
 @pytest.mark.parametrize(

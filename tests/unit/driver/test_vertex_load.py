@@ -17,7 +17,7 @@ from app.model.graphdoc import parse_document
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch
-from tests.programs import grown_program
+from tests.program_graphs import grown_program
 
 Plan = tuple[Any, ...]
 """A kind, its rows or figures or the id of a valve's RDD, and its inputs."""

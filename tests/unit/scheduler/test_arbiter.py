@@ -39,18 +39,6 @@ def test_of_one_priority_the_one_that_came_first_is_admitted_first() -> None:
     assert allowed(Claim("a", 5, 5), Claim("b", 5, 5)) == {"a": 5, "b": 0}
 
 
-def test_those_that_wait_have_a_rank_by_which_they_are_admitted() -> None:
-    runs = Claim("runs", 8, 8, held=8, running=True, can_give=False)
-    late, first, second = Claim("late", 1, 4), Claim("first", 1, 4, priority=2), Claim("second", 2, 4)
-    found = allotments(runs, late, first, second)
-    assert {job: (one.rank, one.waiting) for job, one in found.items()} == {
-        "runs": (0, 0),
-        "first": (1, 3),
-        "late": (2, 3),
-        "second": (3, 3),
-    }
-
-
 def test_a_job_that_is_too_large_keeps_nobody_from_running() -> None:
     found = allotments(Claim("huge", 9, 9, priority=5), Claim("small", 1, 2))
     assert found["small"].allowed == 2

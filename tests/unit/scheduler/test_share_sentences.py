@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.slot_share import SlotShare, beyond_cap
-from app.scheduler.arbiter import Allotment, Why
+from app.scheduler.arbiter import Allotment, Claim, Why, arbitrate
 from app.scheduler.arbiter_sentences import reason_of, sentences_of
 
 SHARE = SlotShare(weight=2, priority=1, cap=6)
@@ -73,3 +73,15 @@ def test_one_that_waits_to_be_started_tells_its_place() -> None:
     ]
     alone = Allotment(0, 0, Why.NO_ROOM, missing=1, rank=1, waiting=1)
     assert len(sentences_of(alone, SHARE, held=0, total=4, now_ms=0)) == 1
+
+
+def test_those_that_wait_have_a_rank_by_which_they_are_admitted() -> None:
+    runs = Claim("runs", 8, 8, held=8, running=True, can_give=False)
+    late, first, second = Claim("late", 1, 4), Claim("first", 1, 4, priority=2), Claim("second", 2, 4)
+    found = arbitrate([runs, late, first, second], 8, now_ms=0, holding_ms=0)
+    assert {job: (one.rank, one.waiting) for job, one in found.items()} == {
+        "runs": (0, 0),
+        "first": (1, 3),
+        "late": (2, 3),
+        "second": (3, 3),
+    }
