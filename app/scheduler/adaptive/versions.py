@@ -282,9 +282,11 @@ def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:
 
 
 def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
-    """``graph``, of a new version, with the queries that the program of ``before`` has started since it was asked for.
-    Each is to go on."""
-    if before.program is None or before.awaits_query or before.vertices == graph.vertices:
+    """``graph``, of a new version, with the queries that the program of ``before`` has started since it was asked for,
+    each of which is to go on, and without those that have ended since."""
+    if before.program is None or before.awaits_query:
+        return graph
+    if (before.vertices, before.ended) == (graph.vertices, graph.ended):
         return graph
     known = {} if graph.awaits_query else graph.by_id
     came = bounded(before, {bounds.vertex: bounds for bounds in graph.bounds})
