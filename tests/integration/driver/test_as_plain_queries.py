@@ -182,6 +182,8 @@ say(rows(spark.table("mine")))
 """
 ANEW = """
 shutil.rmtree("cp", ignore_errors=True)
+for file in pathlib.Path("in").glob("*.json"):
+    file.unlink()
 seen = []
 
 def note(frame, batch):
