@@ -87,7 +87,9 @@ class Change:
             self.records[record_now.number] = record_now
         if after.versions.current != before.versions.current:
             self.rows.append(SetVersion(after.versions.current))
-        elif _is_other_graph(before.graph, after.graph):
+        # A new version has queries that were started after it was asked for.
+        came = before.spare if after.versions.current != before.versions.current else None
+        if _is_other_graph(before.graph if came is None else came.graph, after.graph):
             document = json.dumps(to_document(after.graph), separators=(",", ":"))
             self.rows.append(SetGraph(after.versions.current, document))
         if after.requirements is not before.requirements:
@@ -100,7 +102,11 @@ def _is_other_graph(before: JobGraph, after: JobGraph) -> bool:
     """Whether what is stored of the graph has changed: numbers of state partitions are part of the state."""
     if before is after:
         return False
-    return before.ended != after.ended or before.by_id.keys() != after.by_id.keys()
+    return before.ended != after.ended or _facts_of(before) != _facts_of(after)
+
+
+def _facts_of(graph: JobGraph) -> list[tuple[object, ...]]:
+    return [(one.id, one.operation, one.inputs, one.stateful) for one in graph.vertices]
 
 
 def ended_ms(state: JobState) -> int | None:
