@@ -303,12 +303,17 @@ async def test_bounds_of_a_running_program(world: World) -> None:
 
 async def test_the_state_of_a_program_is_redistributed(world: World) -> None:
     job_id = await running(world, {"config": AT_ONCE})
-    before = (await world.get(f"/jobs/{job_id}/rescales/overview"))["rescalesCounts"]["completed"]
     wanted = bounds(words=(1, 1), counts=(1, 13), store=(1, 1), raw=(1, 1), copy=(1, 1))
-    assert (await world.put(job_id, wanted)).status_code == 200
-    await world.completed(job_id, before + 1)
-    record = (await world.get(f"/jobs/{job_id}/rescales/history"))[0]
-    assert record["rung"] == "state-repartition", record
+    answer = await world.put(job_id, wanted)
+    assert answer.status_code == 200
+    uuid = answer.headers["X-Slotwise-Rescale"]
+
+    async def ended() -> dict[str, Any] | None:
+        newest = (await world.get(f"/jobs/{job_id}/rescales/history"))[0]
+        return newest if newest["rescaleUuid"] == uuid and newest["terminalState"] else None
+
+    record = await eventually(ended, "the rescale")
+    assert (record["terminalState"], record["rung"]) == ("COMPLETED", "state-repartition"), record
     assert "Redistributed the state of counts from 12 to 13 partitions" in record["message"]
 
 
