@@ -15,6 +15,7 @@ from app.model.graphdoc_program import graph_of_version, grown, parse_program
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.scheduler.adaptive.events import (
+    AttemptFailed,
     AttemptRunning,
     Event,
     QueryEnded,
@@ -73,6 +74,13 @@ class LifeOfPrograms(test_random_events.Life):
     @rule()
     def begun(self) -> None:
         self.tell(AttemptRunning(self.job.state.attempt, begun=True))
+
+    def teardown(self) -> None:
+        job = getattr(self, "job", None)
+        if job is not None and job.kind == "CreatingExecutionGraph" and not job.state.timers:
+            # Nothing limits what a program that has begun does before its known queries: it may die of it.
+            self.tell(AttemptFailed(job.state.attempt, "The program died.", stopped=True))
+        super().teardown()
 
     @rule(query=st.sampled_from(QUERIES), parallelism=st.integers(0, 9))
     def query_comes(self, query: tuple[PlannedVertex, ...], parallelism: int) -> None:
