@@ -290,8 +290,15 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
         return graph
     known = {} if graph.awaits_query else graph.by_id
     came = bounded(before, {bounds.vertex: bounds for bounds in graph.bounds})
-    vertices = tuple(known.get(vertex.id, vertex) for vertex in came)
+    vertices = tuple(_with_bounds_of(vertex, known.get(vertex.id, vertex)) for vertex in came)
     return evolve(graph, vertices=vertices, ended=before.ended)
+
+
+def _with_bounds_of(vertex: JobVertex, asked: JobVertex) -> JobVertex:
+    """``vertex``, which may have come with other inputs or other state, within the bounds of ``asked``."""
+    most = vertex.max_parallelism if vertex.stateful else max(vertex.max_parallelism, asked.max_parallelism)
+    lower, upper = min(asked.lower_bound, most), min(asked.parallelism, most)
+    return evolve(vertex, lower_bound=lower, parallelism=upper, max_parallelism=most)
 
 
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:
