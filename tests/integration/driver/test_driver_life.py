@@ -149,7 +149,8 @@ def test_a_driver_that_is_ended_and_one_that_is_killed_are_replaced_and_nothing_
     rig.wait_batches(2)
     first.process.send_signal(signal.SIGTERM)
     assert first.exit_status() == 4
-    assert rig.control_plane.of_type("failed")[0]["outside"]
+    told = rig.control_plane.reports.pop()
+    assert told["type"] == "failed" and told["outside"]
 
     ended = len(rig.control_plane.batches)
     rig.start(document, {"counts": 2})
