@@ -131,6 +131,9 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("what", PROGRAMS)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(one, marks=() if one.startswith("batches") else pytest.mark.long) for one in PROGRAMS],
+)
 def test_a_program_does_what_it_does_by_plain_python(rig: Bench, what: str) -> None:
     compare(rig, HEAD + PROGRAMS[what])

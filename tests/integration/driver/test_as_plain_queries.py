@@ -214,11 +214,18 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("what", PROGRAMS)
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(one, marks=() if one.startswith(("one query", "a memory table")) else pytest.mark.long)
+        for one in PROGRAMS
+    ],
+)
 def test_a_program_writes_and_prints_what_it_does_by_plain_python(rig: Bench, what: str) -> None:
     compare(rig, HEAD + PROGRAMS[what])
 
 
+@pytest.mark.long
 def test_a_program_that_removes_its_checkpoint_begins_anew_in_each_run_as_by_plain_python(
     rig: Bench,
 ) -> None:

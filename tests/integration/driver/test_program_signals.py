@@ -61,7 +61,9 @@ def told(rig: Bench) -> str:
     ("text", "said"),
     [
         pytest.param(HANDLES, "signal 15\nbehind it True\n", id="handler"),
-        pytest.param(HANDLES.replace("asked = True", "sys.exit(0)"), "signal 15\n", id="exit"),
+        pytest.param(
+            HANDLES.replace("asked = True", "sys.exit(0)"), "signal 15\n", id="exit", marks=pytest.mark.long
+        ),
         pytest.param(ASYNC, "asked, True", id="asyncio"),
     ],
 )
@@ -82,7 +84,7 @@ def test_whoever_ends_a_program_that_handles_it_does_not_end_its_job(
     ("text", "said"),
     [
         pytest.param(HANDLES, "signal 15\nbehind it False\n", id="handler"),
-        pytest.param(ASYNC, "asked, False", id="asyncio"),
+        pytest.param(ASYNC, "asked, False", id="asyncio", marks=pytest.mark.long),
     ],
 )
 def test_a_stop_calls_the_handler_behind_the_last_batch(rig: Bench, text: str, said: str) -> None:
