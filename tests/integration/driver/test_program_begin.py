@@ -33,7 +33,9 @@ def began(rig: Bench) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("text", "sessions"),
     [
-        pytest.param("import sys\nprint('hello')\nsys.exit(0)", [False], id="no session"),
+        pytest.param(
+            "import sys\nprint('hello')\nsys.exit(0)", [False], id="no session", marks=pytest.mark.long
+        ),
         pytest.param(
             "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n"
             "print('rows:', spark.range(3).count())\nspark.stop()",
@@ -64,7 +66,9 @@ query.awaitTermination()
 """
 
 
-@pytest.mark.parametrize("stop", ["kill", pytest.param("boundary", marks=pytest.mark.long), "drain"])
+@pytest.mark.parametrize(
+    "stop", [pytest.param(one, marks=pytest.mark.long) for one in ("kill", "boundary")] + ["drain"]
+)
 def test_a_program_that_waits_for_its_input_is_stopped(rig: Bench, stop: str) -> None:
     driver = rig.start(unknown(rig, WAITS))
     began(rig)
@@ -212,10 +216,7 @@ BAD = {
 
 @pytest.mark.parametrize(
     "what",
-    [
-        pytest.param(case, marks=() if case in ("continuous", "no sink", "no table") else pytest.mark.long)
-        for case in BAD
-    ],
+    [pytest.param(case, marks=() if case == "no sink" else pytest.mark.long) for case in BAD],
 )
 def test_what_cannot_run_is_final_and_one_sentence_with_file_and_line(rig: Bench, what: str) -> None:
     text, said = BAD[what]
