@@ -35,7 +35,7 @@ class Executors:
 
 
 class Place:
-    def __init__(self, ready: int | None, program: str | None = None, **parallelism: int) -> None:
+    def __init__(self, ready: int | None, program: str | None = None, /, **parallelism: int) -> None:
         self.plans = Plans(1, parallelism, program)
         self.executors: Any = Executors(ready) if ready is not None else None
         self.changes = 0

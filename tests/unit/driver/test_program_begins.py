@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.driver.base_attempt import BaseAttempt, Ending, Terminate
+from app.driver.base_attempt import TOLD_TO_END, BaseAttempt, Ending, Terminate
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.program.beginning import BeginsProgram
 from app.driver.program.main_thread import ProgramEnded, SessionOpened
@@ -27,7 +27,8 @@ class Begun(BeginsProgram):
         self._graph: Any = SimpleNamespace(awaits_query=awaits_query, config=tuple(config.items()))
         self.spec: Any = SimpleNamespace(plan_version=7)
         self._checkpoint_dir = Path("/c")
-        self._early_orders = None
+        self._early_orders = self._takeover = None
+        self._told_to_end = False
         self._may_run = threading.Event()
         self._reported_version = 0
         self._inbox = queue.SimpleQueue()
@@ -89,7 +90,6 @@ def test_that_of_the_assignment_waits_for_a_query_and_any_for_those_that_are_kno
         (order(stop="kill"), []),
         (order(stop="boundary"), [STOPPED]),
         (order(stop="drain"), [("stopped", True, "/c")]),
-        (Terminate(), [STOPPED]),
         (ProgramEnded(None), [("finished",)]),
     ],
     ids=str,
@@ -98,6 +98,12 @@ def test_the_attempt_may_end_before_there_is_a_session(message: Any, told: list[
     attempt = Begun(message)
     assert attempt._begin_program() is Ending.DONE
     assert attempt.reports == [BEGUN, *told]
+
+
+def test_a_signal_is_no_end_of_the_job(failed: list[Failure]) -> None:
+    attempt = Begun(Terminate())
+    attempt._begin_program()
+    assert failed == [TOLD_TO_END] and TOLD_TO_END.outside and TOLD_TO_END.recoverable
 
 
 def test_what_is_raised_is_raised() -> None:

@@ -73,6 +73,8 @@ class Run:
 class Job:
     """The calls of a handle. A stop ends ``run``, and holds back the program until ``after`` is in its place."""
 
+    was_stopped = False
+
     def __init__(self) -> None:
         self.goes_on = threading.Event()
         self.goes_on.set()
