@@ -217,7 +217,13 @@ def test_a_query_that_is_started_again_and_again_is_one_query(rig: Bench) -> Non
     assert kept <= 4, "the last one of each query"
 
 
-@pytest.mark.parametrize("how", ["while query.isActive: time.sleep(0.5)", "query.awaitTermination()"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("while query.isActive: time.sleep(0.5)", marks=pytest.mark.long),
+        "query.awaitTermination()",
+    ],
+)
 def test_a_query_that_does_not_come_again_is_no_failure(rig: Bench, how: str) -> None:
     document = job(rig, f"import time\n{WINDOWS}{START}{how}", vertices(8))
     driver = rig.start(document, {"aggregate": 2}, **conf())
@@ -234,6 +240,7 @@ def test_a_query_that_does_not_come_again_is_no_failure(rig: Bench, how: str) ->
     assert driver.exit_status() == 0
 
 
+@pytest.mark.long
 def test_a_query_that_has_ended_is_not_started_again_with_the_others(rig: Bench) -> None:
     driver = rig.start(job(rig, LATE, vertices(8)), **conf())
     ended = wait_for("the end of the first", lambda: of_type(rig, "query-ended"))
@@ -295,6 +302,7 @@ def test_of_a_failed_query_that_the_program_starts_again_the_restart_strategy_de
     assert not rig.control_plane.of_type("query-ended")
 
 
+@pytest.mark.long
 def test_a_plan_is_in_force_while_no_query_runs(rig: Bench) -> None:
     text = LATE.replace("first.awaitTermination()", "first.awaitTermination(); import time; time.sleep(600)")
     document = job(rig, text)
@@ -325,6 +333,7 @@ spark.streams.awaitAnyTermination()
 """
 
 
+@pytest.mark.long
 def test_a_plan_is_said_to_be_in_force_when_the_program_runs_although_its_first_query_was_idle_before(
     rig: Bench,
 ) -> None:

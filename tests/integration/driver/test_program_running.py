@@ -118,6 +118,7 @@ if __name__ == "__main__":
     )
 
 
+@pytest.mark.long
 def test_a_query_that_fails_fails_in_the_program_which_may_go_on(tmp_path: Path) -> None:
     outcome, printed = run(
         tmp_path,

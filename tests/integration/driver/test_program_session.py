@@ -121,6 +121,7 @@ def differing(one: Found, other: Found) -> dict[str, tuple[str, str]]:
     return {name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]}
 
 
+@pytest.mark.long
 def test_a_program_finds_what_plain_python_gives_it_but_for_a_list(
     rig: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_checkpoint_that_was_chosen_is_not_left_on_trial(rig: Bench) -> None:
     assert "has its checkpoint with the job now, and had it in" in refused(rig, document, on_trial=True)
 
 
+@pytest.mark.long
 def test_a_query_that_has_never_run_may_be_any_other(rig: Bench) -> None:
     document = job(rig, FIRST.replace(*OTHER_STATE))
     rig.start(document, **conf())
