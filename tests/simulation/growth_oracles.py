@@ -194,18 +194,6 @@ class Growth:
             False, f"job {job_id[-2:]} went from {known} to {now}; its drivers told {[*first, *then]}"
         )
 
-    def _fit(self, what: str, state: JobState) -> None:
-        """Each plan names the vertices of the graph, and none of them beyond its slots."""
-        coming = [getattr(state.phase, name, None) for name in ("target", "plan")]
-        plans = [one for one in (state.plan, state.last_plan, *coming) if isinstance(one, Plan)]
-        ids = [vertex.id for vertex in state.graph.vertices]
-        for plan in plans:
-            self._check(
-                [vertex for vertex, _ in plan.parallelism] == ids
-                and all(1 <= count <= plan.slot_count for _, count in plan.parallelism),
-                f"{what}: plan {plan} is not one for the vertices {ids}",
-            )
-
     def _starts(self, what: str, before: JobState | None, state: JobState) -> None:
         """An attempt is started within the bounds of its moment and in slots that are held."""
         phase = state.phase
