@@ -105,11 +105,6 @@ def secrets_of(graph: JobGraph) -> tuple[str, ...]:
     return _secret_values(_settings_of(graph))
 
 
-def secrets_of_program(program: ProgramSpec, settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Those of a program that is no graph yet. ``settings``: of its config, and its environment variables."""
-    return _secret_values((*settings, *_arguments_of(program)))
-
-
 def _secret_values(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     found: set[str] = set()
     for name, value in settings:

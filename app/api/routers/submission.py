@@ -214,7 +214,7 @@ async def submit_job(
 
     if dry_run:
         graph = await graph_of()
-        await plane.submission.check(graph, files)
+        await plane.submission.checked("", graph, files, principal)
         return json_response(masked_document(to_document(graph)))
     key = await key_of(principal, idempotency_key, sent.document, files)
 

@@ -170,9 +170,7 @@ class BatchProgramAttempt(InMainThread):
                 case ProgramEnded() as ended:
                     return ended
                 case Terminate():
-                    raise DriverError(
-                        "The driver was told to end before the program had a session.", recoverable=True
-                    )
+                    raise DriverError.of(TOLD_TO_END)
 
     # -- the threads of the program (`takeover.Host`)
 

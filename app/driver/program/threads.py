@@ -11,7 +11,6 @@ from app.driver.program.places import Places
 
 _POLL_S = 0.2
 # Between two lines of a program there is less, but for what it waits for.
-_STILL_S = 2.0
 _IDLE_S = 8.0
 # The function of Py4J in which a call of Java's runs.
 _CALLED = "_call_proxy"

@@ -111,10 +111,6 @@ class Submission:
         except GraphErrors as error:
             raise InvalidRequest(*error.errors) from None
 
-    async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
-        """Refuse what `submit` would refuse. Nothing is stored."""
-        await self.checked("", graph, artifacts, None)
-
     async def submit(
         self,
         graph: JobGraph,

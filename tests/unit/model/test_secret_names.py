@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.model.graphdoc import parse_document
-from app.model.graphdoc_program import parse_program
+from app.model.graphdoc_program import graph_of, parse_program
 from app.model.masking import HIDDEN, is_secret, masked, masked_arguments, masked_document, masked_text
-from app.model.secret_texts import secrets_of, secrets_of_program, without_secrets
+from app.model.secret_texts import secrets_of, without_secrets
 from tests.unit.model.documents import document
 
 SECRET = {
@@ -145,7 +145,7 @@ def test_a_program_fails_without_the_secrets_of_its_arguments() -> None:
                      "--conf=user.info=u:Secr3t-4 4", "--token=c2VjcmV0MQ==", "--conf=a=b"],
         }
     )  # fmt: skip
-    known = secrets_of_program(made.program, made.config)
+    known = secrets_of(graph_of(made))
     said = "refused: u:Secr3t-1 Secr3t-1; Secr3t-2, Secr3t-3 and 'u:Secr3t-4 4', c2VjcmV0MQ=="
     shown = without_secrets(said, known)
     assert "ecr3t" not in shown and "c2Vj" not in shown and shown.startswith("refused: ******"), shown

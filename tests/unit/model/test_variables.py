@@ -12,7 +12,7 @@ from app.model.graphdoc_fields import GraphErrors
 from app.model.graphdoc_program import graph_of, parse_program, parse_submitted
 from app.model.jobgraph import JobGraph
 from app.model.masking import HIDDEN, masked, masked_document
-from app.model.secret_texts import secrets_of, secrets_of_program, without_secrets
+from app.model.secret_texts import secrets_of, without_secrets
 from app.model.variables import executor_settings, hiding_settings, is_of_host, is_own, variable_fault
 from tests.unit.model.test_environment import graph, program
 
@@ -123,11 +123,8 @@ def test_values_are_always_hidden_and_names_shown() -> None:
 
 def test_those_that_look_like_secrets_are_hidden_in_failures() -> None:
     variables = {**VARIABLES, "DB": "postgresql://me:open-sesame@db/x"}
-    parsed = parse_program(program(type="BATCH", environmentVariables=variables))
-    for known in (
-        secrets_of(graph_of(parsed)),
-        secrets_of_program(parsed.program, parsed.runtime.variables),
-    ):
+    for kind in ("BATCH", "STREAMING"):
+        known = secrets_of(graph_of(parse_program(program(type=kind, environmentVariables=variables))))
         text = without_secrets("words: hunter2-of-me is refused, and open-sesame too", known)
         assert text == f"words: {HIDDEN} is refused, and {HIDDEN} too"
 
