@@ -279,6 +279,16 @@ def _level(orders: Orders) -> tuple[int, str, int, str]:
     return orders.plan_version, orders.stop, orders.slots, orders.restarts_text
 
 
+def address_in(file: Path) -> str:
+    """The address of the server that owns a job, which has written it there; empty if it has not yet.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    # What follows the address is for those who write it.
+    return next(iter(file.read_text(encoding="utf-8").split()), "")
+
+
 class OwnerAddress:
     """The address of the job's owner in ``file``, and the sockets to what it was. `watch` until ``closed`` is set.
 
@@ -298,8 +308,7 @@ class OwnerAddress:
         Raises:
             OSError: the file cannot be read.
         """
-        # What follows the address is for those who write it.
-        return next(iter(self._file.read_text(encoding="utf-8").split()), "")
+        return address_in(self._file)
 
     def call(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float

@@ -3,7 +3,7 @@ the queries that it starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -39,7 +39,7 @@ from app.model.jobgraph import (
     ProgramSpec,
     Role,
 )
-from app.model.planned import PlannedVertex
+from app.model.planned import PlannedVertex, planned_of
 from app.model.sentences import hint, kind_of
 from app.model.variables import VARIABLES
 
@@ -185,6 +185,11 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
     return replace(graph, vertices=bounded(before, said), ended=before.ended, bounds=later[-MAX_BOUNDS:])
 
 
+def bounds_of(vertices: Iterable[JobVertex]) -> dict[str, NamedBounds]:
+    """The bounds that ``vertices`` have, by name."""
+    return {each.name: NamedBounds(each.name, each.lower_bound, each.parallelism) for each in vertices}
+
+
 def bounded(graph: JobGraph, said: Mapping[str, NamedBounds]) -> tuple[JobVertex, ...]:
     """The vertices of ``graph``, within the bounds that are ``said`` of them by name, as far as their state allows."""
     partitions = {each.id: query.state_partitions for query in queries(graph) for each in query.flow}
@@ -217,7 +222,7 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     sink = found[-1].name if found else ""
     former = next((query for query in queries(graph) if query.sink.name == sink), None)
     had = () if former is None else former.flow
-    if graph.vertices and {*map(_facts_of, had)} == {*map(_facts_of_planned, found)}:
+    if graph.vertices and {*map(planned_of, had)} == {replace(one, state_partitions=None) for one in found}:
         return graph
     kept = tuple(vertex for vertex in graph.vertices if vertex not in had)
     if taken := {vertex.name for vertex in kept} & {vertex.name for vertex in found}:
@@ -227,8 +232,7 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     partitions = _partitions_of_queries(found)
     errors = Errors()
     vertices: list[dict[str, object]] = []
-    before = {vertex.name: NamedBounds(vertex.name, vertex.lower_bound, vertex.parallelism) for vertex in had}
-    declared = {bounds.vertex: bounds for bounds in graph.bounds} | before
+    declared = {bounds.vertex: bounds for bounds in graph.bounds} | bounds_of(had)
     for vertex in found:
         number = partitions.get(vertex.name)
         bounds = _possible(declared.get(vertex.name), number, stateful=vertex.stateful)
@@ -237,19 +241,6 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
         raise GraphErrors(errors.texts())
     parsed = parse_document({**to_document(graph), "vertices": vertices}, stored=True)
     return replace(graph, vertices=(*kept, *parsed.vertices))
-
-
-def _facts_of(vertex: JobVertex) -> tuple[object, ...]:
-    """What a driver tells of a vertex, and what does not change while its query is the same."""
-    of = vertex.operation
-    assert isinstance(of, PlannedSpec)
-    inputs = tuple(edge.vertex_name for edge in vertex.inputs)
-    return vertex.name, of.role, of.operator, inputs, vertex.stateful, of.checkpoint, of.path, of.fixed
-
-
-def _facts_of_planned(vertex: PlannedVertex) -> tuple[object, ...]:
-    own = (vertex.name, vertex.role, vertex.operator, vertex.inputs, vertex.stateful)
-    return (*own, vertex.checkpoint, vertex.path, vertex.fixed)
 
 
 def _possible(bounds: NamedBounds | None, partitions: int | None, *, stateful: bool) -> NamedBounds | None:

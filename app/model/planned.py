@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.model.jobgraph import Role
+from app.model.jobgraph import JobVertex, PlannedSpec, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +29,12 @@ class PlannedVertex:
     checkpoint: str | None = None
     path: str | None = None
     fixed: str | None = None
+
+
+def planned_of(vertex: JobVertex) -> PlannedVertex:
+    """``vertex`` of a job graph as a driver tells of it, but for the partitions of its state."""
+    of = vertex.operation
+    assert isinstance(of, PlannedSpec)
+    inputs = tuple(edge.vertex_name for edge in vertex.inputs)
+    own = (vertex.name, of.role, of.operator, inputs, vertex.stateful)
+    return PlannedVertex(*own, checkpoint=of.checkpoint, path=of.path, fixed=of.fixed)

@@ -19,6 +19,10 @@ class Bounds:
     lower: int
     upper: int
 
+    def within(self, most: int) -> Bounds:
+        """These, of a vertex that may have ``most`` tasks."""
+        return Bounds(min(self.lower, most), min(self.upper, most))
+
 
 class OnTimeout(StrEnum):
     COMMIT = "COMMIT"

@@ -236,8 +236,8 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         sinks = [each.name for each in state.graph.vertices if each.is_sink and each.id in vertices]
         if sinks:
             sentences.append(f"Queries {how}: {', '.join(sinks[:10])}{' ...' * (len(sinks) > 10)}.")
+    known = () if state.graph.awaits_query else state.graph.by_name
     for bounds in state.graph.bounds[:20]:
-        known = () if state.graph.awaits_query else state.graph.by_name
         if bounds.vertex not in known:
             near = hint(bounds.vertex, known)
             sentences.append(f"The bounds of {shown(bounds.vertex)} wait for a vertex of this name.{near}")

@@ -78,7 +78,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._program_ended: ProgramEnded | None = None
         # Of a program without a known query the control plane takes it that it runs.
         self._told_running = self._awaits_query = self._graph.awaits_query
-        self._is_first = self._graph.awaits_query or self.spec.attempt == 1
         self._began_at = time.monotonic()
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
@@ -300,7 +299,8 @@ class ProgramAttempt(BeginsProgram, Attempt):
     def _may_be_its_fault(self) -> bool:
         if self._past_first_batch or any(each.has_committed for each in self._runs):
             return False
-        return self._is_first and not (self._taken_up.is_set() and is_stopped(self._session))
+        is_first = self._awaits_query or self.spec.attempt == 1
+        return is_first and not (self._taken_up.is_set() and is_stopped(self._session))
 
     def _look_at_ended(self) -> Ending | None:
         # A query without data checks no ownership: the owner check ends the process if the job has another owner.

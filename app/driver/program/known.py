@@ -12,8 +12,7 @@ from app.driver.program.facts import identity_of
 from app.driver.valves.shape import numbered, read_query, sink_name
 from app.driver.valves.spark import WriterFacts
 from app.model.analysis import Query
-from app.model.jobgraph import PlannedSpec
-from app.model.planned import PlannedVertex
+from app.model.planned import PlannedVertex, planned_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class KnownQueries:
         """``on_trial``: they are those of the version before. One that has another checkpoint now is the same query, so
         that this is found out."""
         self._on_trial = on_trial
-        self._queries = {query.sink.name: Known(_vertices_of(query)) for query in stored}
+        self._queries = {query.sink.name: Known(tuple(map(planned_of, query.flow))) for query in stored}
         self._identities: dict[str, str] = {}
 
     @property
@@ -136,23 +135,3 @@ def differences(known: Sequence[PlannedVertex], found: Sequence[PlannedVertex]) 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
-
-
-def _vertices_of(query: Query) -> tuple[PlannedVertex, ...]:
-    found = []
-    for vertex in query.flow:
-        of = vertex.operation
-        assert isinstance(of, PlannedSpec)
-        inputs = tuple(edge.vertex_name for edge in vertex.inputs)
-        found.append(
-            PlannedVertex(
-                vertex.name,
-                of.role,
-                of.operator,
-                inputs,
-                vertex.stateful,
-                checkpoint=of.checkpoint,
-                path=of.path,
-            )
-        )
-    return tuple(found)

@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from app.driver.base_attempt import TOLD_TO_END, BaseAttempt, Ending
 from app.driver.causes import WORKER_CRASHED
+from app.driver.client import address_in
 from app.driver.failures import Failure, describe
 from app.driver.program.places import Places, failure_of
 from app.driver.program.takeover import Host, Takeover
@@ -207,12 +208,10 @@ class InMainThread(BaseAttempt, Host):
 
     def _page(self) -> str:
         """The page of the job, at its server."""
-        spec = self.spec
-        try:
-            address, *_ = Path(spec.address_file).read_text(encoding="utf-8").split()
-        except (OSError, ValueError):
-            address = ""
-        return f"{address}/#/jobs/{spec.job_id}"
+        address = ""
+        with contextlib.suppress(OSError):
+            address = address_in(Path(self.spec.address_file))
+        return f"{address}/#/jobs/{self.spec.job_id}"
 
     def _run_all(self, following: Callable[[], BaseAttempt | None]) -> Ending:
         """Run this attempt, and those that go on with what it has left."""

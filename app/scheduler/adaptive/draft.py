@@ -53,15 +53,12 @@ STATUS: Final = {
 
 def status_of(state: JobState) -> JobStatus:
     """The job status that clients see."""
-    return _status(state.graph, state.phase)
-
-
-def _status(graph: JobGraph, phase: Phase) -> JobStatus:
+    phase = state.phase
     if isinstance(phase, Finished):
         return phase.status
     status = STATUS[phase.kind]
     # A program that has started no query yet runs none.
-    return JobStatus.CREATED if status is JobStatus.RUNNING and graph.awaits_query else status
+    return JobStatus.CREATED if status is JobStatus.RUNNING and state.graph.awaits_query else status
 
 
 def timer_at(state: JobState, name: str) -> int | None:

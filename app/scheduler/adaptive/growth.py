@@ -127,10 +127,7 @@ def _within_state(
         for one in graph.vertices
         if one.stateful and one.id in before and before[one.id].max_parallelism != one.max_parallelism
     }
-    return {
-        vertex: Bounds(min(own.lower, most[vertex]), min(own.upper, most[vertex])) if vertex in most else own
-        for vertex, own in declared.items()
-    }
+    return {vertex: own.within(most[vertex]) if vertex in most else own for vertex, own in declared.items()}
 
 
 def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: bool) -> None:

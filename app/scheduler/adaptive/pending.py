@@ -16,7 +16,7 @@ from typing import Final
 
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph
-from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
+from app.model.requirements import Deadline, OnTimeout, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.sentences import duration_in_words
 from app.scheduler.adaptive import hold, slot_declaration, timeline
@@ -166,7 +166,7 @@ def carry_over(draft: Draft, graph: JobGraph, carried: BoundsOfVertices) -> list
             if vertex not in graph.by_id or now[vertex] != state.requirements[vertex]:
                 continue
             most = graph.by_id[vertex].max_parallelism
-            bounds = Bounds(min(own.lower, most), min(own.upper, most))
+            bounds = own.within(most)
             if bounds != now[vertex]:
                 former.append((vertex, bounds))
         if former and one.deadline is not None:

@@ -23,9 +23,11 @@ from app.model.rescale import (
     NOTHING_MEASURED,
     Measured,
     RescaleRecord,
+    SlotGroupRescale,
     TerminalState,
     TerminatedReason,
     TriggerCause,
+    VertexRescale,
 )
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
@@ -130,10 +132,7 @@ def draw_grown(draft: Draft, new: Parallelism) -> None:
     assert record is not None
     slots = {one.group_name: one.post for one in record.groups if one.post is not None}
     after = dict(new) if has_plan(record) else {}
-    vertices, groups = meaning(draft.declared, {}, before_of(record)[1], after, slots)
-    uuid = draft.state.requirements.uuid
-    record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
-    draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
+    _draw(draft, record, *meaning(draft.declared, {}, before_of(record)[1], after, slots))
 
 
 def next_record_uuid(state: JobState) -> str:
@@ -277,12 +276,19 @@ def overtake_record(draft: Draft, message: str | None = None) -> None:
 def redraw(draft: Draft) -> None:
     """Other requirements are in force, such as those of another version of the job: the open record is about those
     now."""
-    state = draft.state
-    record = state.timeline.open
-    if record is None:
-        return
-    vertices, groups = meaning(draft.declared_goal, *before_of(record))
-    uuid = state.requirements.uuid
+    record = draft.state.timeline.open
+    if record is not None:
+        _draw(draft, record, *meaning(draft.declared_goal, *before_of(record)))
+
+
+def _draw(
+    draft: Draft,
+    record: RescaleRecord,
+    vertices: tuple[VertexRescale, ...],
+    groups: tuple[SlotGroupRescale, ...],
+) -> None:
+    """The open ``record`` is the first one of the requirements in force."""
+    uuid = draft.state.requirements.uuid
     record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
     draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
 

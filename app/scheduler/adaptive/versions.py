@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from app.model.analysis import queries
-from app.model.graphdoc_program import bounded
+from app.model.graphdoc_program import bounded, bounds_of
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
@@ -84,7 +84,7 @@ def adopt(draft: Draft) -> bool:
         if back
         else _bounds_forth(state, reactive=coming.options.is_reactive)
     )
-    wanted = tuple((vertex.id, _within(chosen(vertex), vertex.max_parallelism)) for vertex in graph.vertices)
+    wanted = tuple((vertex.id, chosen(vertex).within(vertex.max_parallelism)) for vertex in graph.vertices)
     ended = pending.carry_over(draft, graph, wanted)
     not_redistributed = _not_redistributed(state, graph)
     number = state.requirements.version + 1
@@ -217,8 +217,7 @@ def settle(draft: Draft, before: JobState) -> None:
 
 
 def _on_trial(state: JobState) -> Replacement | None:
-    one = state.versions.replacement
-    return one if one is not None and one.stage == "Trial" else None
+    return state.versions.replacement if state.versions.is_on_trial else None
 
 
 def _waits_for_state(state: JobState) -> bool:
@@ -288,17 +287,9 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
         return graph
     if (before.vertices, before.ended) == (graph.vertices, graph.ended):
         return graph
-    known = {} if graph.awaits_query else graph.by_id
-    came = bounded(before, {bounds.vertex: bounds for bounds in graph.bounds})
-    vertices = tuple(_with_bounds_of(vertex, known.get(vertex.id, vertex)) for vertex in came)
-    return evolve(graph, vertices=vertices, ended=before.ended)
-
-
-def _with_bounds_of(vertex: JobVertex, asked: JobVertex) -> JobVertex:
-    """``vertex``, which may have come with other inputs or other state, within the bounds of ``asked``."""
-    most = vertex.max_parallelism if vertex.stateful else max(vertex.max_parallelism, asked.max_parallelism)
-    lower, upper = min(asked.lower_bound, most), min(asked.parallelism, most)
-    return evolve(vertex, lower_bound=lower, parallelism=upper, max_parallelism=most)
+    said = {bounds.vertex: bounds for bounds in graph.bounds}
+    said |= {} if graph.awaits_query else bounds_of(graph.vertices)
+    return evolve(graph, vertices=bounded(before, said), ended=before.ended)
 
 
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:
@@ -334,7 +325,3 @@ def _bounds_back(state: JobState, replacement: Replacement) -> Callable[[JobVert
         return kept[vertex.id] if now is None or now == given.get(vertex.id) else now
 
     return bounds_of
-
-
-def _within(bounds: Bounds, most: int) -> Bounds:
-    return Bounds(min(bounds.lower, most), min(bounds.upper, most))

@@ -85,11 +85,12 @@ class Change:
         record_now = after.timeline.open
         if record_now is not None and record_now is not before.timeline.open:
             self.records[record_now.number] = record_now
+        stored = before.graph
         if after.versions.current != before.versions.current:
             self.rows.append(SetVersion(after.versions.current))
-        # A new version has queries that were started after it was asked for.
-        came = before.spare if after.versions.current != before.versions.current else None
-        if _is_other_graph(before.graph if came is None else came.graph, after.graph):
+            # A new version has queries that were started after it was asked for.
+            stored = stored if before.spare is None else before.spare.graph
+        if _is_other_graph(stored, after.graph):
             document = json.dumps(to_document(after.graph), separators=(",", ":"))
             self.rows.append(SetGraph(after.versions.current, document))
         if after.requirements is not before.requirements:
