@@ -157,8 +157,12 @@ def bounds_left_behind() -> contextlib.AbstractContextManager[None]:
 
 def running_too_early() -> contextlib.AbstractContextManager[None]:
     """A program runs as soon as its attempt does."""
-    original = drafts._status
-    return instead(drafts, "_status", lambda graph, phase: original(replace(graph, vertices=()), phase))
+    original = drafts.status_of
+
+    def status_of(state: Any) -> Any:
+        return original(evolve(state, graph=replace(state.graph, vertices=())))
+
+    return several(*(instead(owner, "status_of", status_of) for owner in (drafts, persistence)))
 
 
 def slots_of_the_program() -> contextlib.AbstractContextManager[None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.driver.harness import Bench, wait_for
+from tests.integration.driver.harness import Bench
 from tests.integration.driver.test_program_attempt import START, WINDOWS, conf, job, the_end
 
 pytestmark = pytest.mark.timeout(600)
@@ -109,4 +109,4 @@ def test_a_rescale_calls_no_handler_and_a_signal_that_is_ignored_does_nothing(ri
     rig.wait_batches(len(rig.control_plane.batches) + 2)
     rig.control_plane.order(stop="kill")
     assert driver.exit_status() == 0
-    wait_for("nothing more", lambda: not Path(f"{rig.directory}/out-told").exists())
+    assert not Path(f"{rig.directory}/out-told").exists()
