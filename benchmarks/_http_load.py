@@ -4,8 +4,9 @@
 
 Each client has one connection and sends its next request when the answer to the last one is complete. The plan is JSON
 on standard input, the figures are JSON on standard output. ``requests`` are texts ``METHOD PATH [BODY]``, a list per
-client, which each client goes through again and again, or once with ``once``. A full HTTP client would be the
-bottleneck: it needs more time for a request than the server does.
+client, which each client goes through again and again, or once with ``once``. ``content_type`` is that of the bodies,
+JSON if it is not there. A full HTTP client would be the bottleneck: it needs more time for a request than the server
+does.
 """
 
 from __future__ import annotations
@@ -92,19 +93,20 @@ class Client(asyncio.Protocol):
         self._transport.write(request)
 
 
-def encoded(text: str, port: int) -> bytes:
+def encoded(text: str, port: int, content_type: str) -> bytes:
     """``METHOD PATH [BODY]`` as it goes over the wire."""
     method, path, *body = text.split(" ", 2)
     content = body[0].encode() if body else b""
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
     if content:
-        head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+        head += f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n"
     return head.encode() + b"\r\n" + content
 
 
 async def load(plan: dict[str, Any]) -> dict[str, Any]:
     port, once = plan["port"], plan.get("once", False)
-    requests = [[encoded(text, port) for text in one] for one in plan["requests"]]
+    content_type = plan.get("content_type", "application/json")
+    requests = [[encoded(text, port, content_type) for text in one] for one in plan["requests"]]
     started = time.perf_counter()
     warm_at = started + plan.get("warm_up_s", 0.0)
     figures = Figures(warm_at, float("inf") if once else warm_at + plan["seconds"])
@@ -124,6 +126,7 @@ async def load(plan: dict[str, Any]) -> dict[str, Any]:
         "answers": len(took),
         "p50_ms": took[len(took) // 2] if took else None,
         "p99_ms": took[min(len(took) - 1, len(took) * 99 // 100)] if took else None,
+        "max_ms": took[-1] if took else None,
         "statuses": {str(status): count for status, count in figures.statuses.items()},
         "all_statuses": {str(status): count for status, count in figures.all_statuses.items()},
         "own_cpu_s": time.process_time(),

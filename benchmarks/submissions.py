@@ -2,9 +2,9 @@
 
     python benchmarks/submissions.py [--clients 32] [--each 20] [--at-once 50] [--json]
 
-Each client submits a streaming program with its file, again as soon as it was answered, and cancels the job before the
-next one. The server has one slot, which a job holds throughout, so the others wait for it. Then `--at-once` programs
-are submitted within a second, as jobs and as batches of Livy. Milliseconds.
+Each client submits a streaming program with its file, again as soon as it was answered. The server has one slot, which
+a job without input holds throughout, so the others wait for it. Then `--at-once` programs are submitted in a second,
+as jobs and as batches of Livy. Milliseconds.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks import _http_load as http_load
 from benchmarks._servers import server, wait_for
 
+_BOUNDARY = "a-part-of-the-form"
 PROGRAM = b"""\
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 rows = spark.readStream.format("rate").load()
-rows.groupBy(rows.value % 10).count().writeStream.outputMode("update").format("noop").start().awaitTermination()
+counts = rows.groupBy(rows.value % 10).count().writeStream.outputMode("update").format("noop")
+counts.trigger(processingTime="1 hour").start().awaitTermination()
 """
 Sent = tuple[float, int]
 """How long it took, in milliseconds, and the status of the answer."""
@@ -61,21 +64,33 @@ async def submit_batch(client: httpx.AsyncClient, name: str, file: Path) -> tupl
     return sent, str(answer.json().get("id"))
 
 
-async def clients(url: str, count: int, each: int) -> list[Sent]:
-    async def one(client: httpx.AsyncClient, number: int) -> list[Sent]:
-        found = []
-        for round_ in range(each):
-            sent, job_id = await submit(client, f"job-{number}-{round_}")
-            found.append(sent)
-            if job_id is not None:
-                await client.patch(f"/jobs/{job_id}?mode=cancel")
-        return found
+def clients(url: str, count: int, each: int) -> dict[str, Any]:
+    """Each client submits its jobs one after another."""
 
-    limits = httpx.Limits(max_connections=count)
-    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
-        return [
-            sent for some in await asyncio.gather(*(one(client, n) for n in range(count))) for sent in some
-        ]
+    def request(number: int, round_: int) -> str:
+        document = json.dumps({"name": f"job-{number}-{round_}", "script": "job.py"})
+        parts = (("graph", "graph.json", document), ("files", "job.py", PROGRAM.decode()))
+        body = "".join(
+            f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"; filename="{file}"\r\n\r\n{content}\r\n'
+            for name, file, content in parts
+        )
+        return f"POST /jobs {body}--{_BOUNDARY}--\r\n"
+
+    figures = http_load.run(
+        {
+            "port": int(url.rpartition(":")[2]),
+            "clients": count,
+            "once": True,
+            "content_type": f"multipart/form-data; boundary={_BOUNDARY}",
+            "requests": [[request(number, round_) for round_ in range(each)] for number in range(count)],
+        }
+    )
+    return {
+        "what": f"{count} clients",
+        "requests": figures["answers"],
+        **{name: figures[f"{name}_ms"] for name in ("p50", "p99", "max")},
+        "answers": figures["all_statuses"],
+    }
 
 
 async def at_once(
@@ -121,8 +136,7 @@ def main() -> None:
         (file := Path(files) / "job.py").write_bytes(PROGRAM)
         (job_id,) = asyncio.run(at_once(running.url, 1, submit))[1]
         wait_for("the job that holds the slot", lambda: running.get(f"/jobs/{job_id}")["state"] == "RUNNING")
-        many = asyncio.run(clients(running.url, given.clients, given.each))
-        rows.append(figures(f"{given.clients} clients", many))
+        rows.append(clients(running.url, given.clients, given.each))
         for what, send in (("jobs", submit), ("batches", partial(submit_batch, file=file))):
             sent, ids = asyncio.run(at_once(running.url, given.at_once, send))
             assert len(ids) == given.at_once

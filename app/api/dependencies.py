@@ -127,7 +127,8 @@ WARNING: Final = {"X-Slotwise-Warning": "A sentence, if the lower bounds need mo
 def warn_of_slots(response: Response, plane: ControlPlane, job_id: str) -> None:
     """Give the answer the header of `WARNING`, where it applies."""
     if (warning := plane.short_of_slots(job_id)) is not None:
-        response.headers.update(dict.fromkeys(WARNING, warning))
+        (header,) = WARNING
+        response.headers[header] = warning
 
 
 StillAllowed = Annotated[Callable[[], bool], Depends(_still_allowed)]

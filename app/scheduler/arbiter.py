@@ -180,42 +180,42 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     # What is taken is not there yet: only what is free now can be given.
     now_free, takers = total - sum(claim.held for claim in claims), [*starving, *growing]
     back = _left(total, allowed)
-    later = _given(takers, bases, shares, allowed, back) if back > now_free else allowed
+    later = _given(takers, bases, shares, allowed, back) if back > now_free else None
     allowed = _given(takers, bases, shares, allowed, now_free)
-    ranks = {job_id: rank for rank, job_id in enumerate(waiting, 1)}
     allotments = {}
     for claim in claims:
         may, share = allowed[claim.job_id], shares[claim.job_id]
-        why, missing = waiting.get(claim.job_id) or (
+        why, missing, rank = waiting.get(claim.job_id) or (
             _why(claim, may, share, kept[claim.job_id], evens=claim.job_id not in gives),
+            0,
             0,
         )
         # From whom slots may be taken already, they have been: others follow when their time has come.
         due_ms = claim.changed_ms + holding_ms if is_short and may > kept[claim.job_id] else None
-        coming, rank = max(0, later[claim.job_id] - may), ranks.get(claim.job_id, 0)
+        coming = 0 if later is None else max(0, later[claim.job_id] - may)
         queue = len(waiting) if rank else 0
         allotments[claim.job_id] = Allotment(may, share, why, missing, due_ms, coming, rank, queue)
     return allotments
 
 
-def _bases(claims: Sequence[Claim], total: int) -> tuple[dict[str, int], dict[str, tuple[Why, int]]]:
-    """What each job has for sure, by rule 1; and why a job is not admitted, with the slots that it is short of: who is
-    to be admitted first comes first."""
+def _bases(claims: Sequence[Claim], total: int) -> tuple[dict[str, int], dict[str, tuple[Why, int, int]]]:
+    """What each job has for sure, by rule 1; and why a job is not admitted, with the slots that it is short of and its
+    rank among those that are not."""
     bases = {claim.job_id: claim.floor for claim in claims}
     left = total - sum(bases.values())
-    waiting: dict[str, tuple[Why, int]] = {}
+    waiting: dict[str, tuple[Why, int, int]] = {}
     blocked_below: int | None = None
     candidates = [claim for claim in claims if bases[claim.job_id] < claim.minimal <= claim.most]
     # A stable sort: jobs of one priority stay in the order in which they came.
     for claim in sorted(candidates, key=lambda one: -one.priority):
         more = claim.minimal - bases[claim.job_id]
         if blocked_below is not None and claim.priority < blocked_below:
-            waiting[claim.job_id] = (Why.AFTER_OTHERS, 0)
+            waiting[claim.job_id] = (Why.AFTER_OTHERS, 0, len(waiting) + 1)
         elif more <= left:
             bases[claim.job_id] = claim.minimal
             left -= more
         else:
-            waiting[claim.job_id] = (Why.NO_ROOM, more - left)
+            waiting[claim.job_id] = (Why.NO_ROOM, more - left, len(waiting) + 1)
             if claim.minimal <= total and blocked_below is None:
                 blocked_below = claim.priority
     return bases, waiting

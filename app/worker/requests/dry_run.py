@@ -107,7 +107,7 @@ def dry_run(
 
 def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
     """The sentence that the lower bounds in force need more slots than there are; None if they do not."""
-    if state.plan is None and state.last_plan is None and not state.pending:
+    if state.plan is None and state.last_plan is None:
         # A new job has declared what its bounds need.
         minimal = desired = state.declared_minimal
     else:
@@ -117,10 +117,9 @@ def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
         return None
     if state.plan is None:
         # What could be had is asked of all jobs, and many may be waiting.
-        there_are = (
-            f"The lower bounds need {minimal} slots; there are {pool.total}, so the job waits for more."
-        )
-        return there_are if pool.total < minimal else None
+        if (total := pool.total) >= minimal:
+            return None
+        return f"The lower bounds need {minimal} slots; there are {total}, so the job waits for more."
     reachable = pool.attainable_slots(state.job_id, desired, minimal)
     then = "keeps running as it is until more appear"
     return _too_few(state, minimal, reachable, then) if reachable < minimal else None

@@ -78,9 +78,10 @@ def resolve_bounds(
         if target in by_id:
             errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
         by_id[target] = bounds
-    for idle in graph.over | growth.absent(state):
-        own = state.requirements[idle]
-        by_id.setdefault(idle, (own.lower, own.upper))
+    if not by_id.keys() >= graph.by_id.keys():
+        for idle in graph.over | growth.absent(state):
+            own = state.requirements[idle]
+            by_id.setdefault(idle, (own.lower, own.upper))
     resolved, more = validate_bounds(
         graph, by_id, lambda vertex, upper: _why_not_beyond(graph, options, vertex, upper)
     )
