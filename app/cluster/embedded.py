@@ -137,10 +137,10 @@ class EmbeddedHost:
         self._let_unused_go()
         if self._lacking() is None:
             return
-        if self._disturbs_nobody():
+        if not self._working():
             self._warm_one_up()
         else:
-            # From now on.
+            # A job that has just begun has the host to itself for its first batches. Measured from now on.
             psutil.cpu_percent()
             self._later(_IDLE_S, self._warm_one_up_if_idle)
 

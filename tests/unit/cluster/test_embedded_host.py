@@ -109,6 +109,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     made = World(tmp_path)
     monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=made.popen, PIPE=subprocess.PIPE))
     monkeypatch.setattr(embedded, "_REFILL_BACKOFF_S", (0.01, 0.02, 600.0))
+    monkeypatch.setattr(embedded, "_IDLE_S", 0.01)
     monkeypatch.setattr(embedded, "can_be_undone", lambda: True)
     yield made
     made.close()
@@ -159,12 +160,12 @@ async def test_one_that_still_warms_up_is_not_waited_for(world: World) -> None:
     await warm_one(host)
     await until(lambda: len(world.started) == 2 and host.warm_ready == 2)
     world.mode("silent")
-    ready = {(await host.acquire()).ref.pid for _ in range(2)}
+    ready = [(await host.acquire()).ref.pid for _ in range(2)]
     host.refill()
     await until(lambda: len(world.started) == 3)
     host.refill()
     taken = await host.acquire()
-    assert [process.pid for process in world.started] == [*sorted(ready), world.started[2].pid, taken.ref.pid]
+    assert [process.pid for process in world.started] == [*ready, world.started[2].pid, taken.ref.pid]
     assert world.started[2].poll() is None, "it takes nothing from the job"
 
 
