@@ -20,23 +20,15 @@ from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.streaming import StreamingContext
 
 from app.driver.failures import DriverError, Failure
 from app.driver.program.handle import Handle, Queries
 from app.driver.program.places import Places, failure_of, under_way
+from app.driver.program.settings import put_back, session_conf, settings_of
 from app.driver.program.term_signal import TermSignal
 from app.driver.session import hide_session, unfit_setting
-from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
-from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
-from app.model.ownsettings import (
-    APP_NAME,
-    CHECKPOINT_LOCATION,
-    FIXED_SETTINGS,
-    SHUFFLE_PARTITIONS,
-    refused_setting,
-    task_failures_fault,
-)
-from app.model.sparkui import ui_fault
+from app.model.ownsettings import APP_NAME
 
 _context_init: Any = SparkContext.__init__
 _stop_context: Any = SparkContext.stop
@@ -44,70 +36,12 @@ _fork = os.fork
 _exit = os._exit
 
 _POLL_S = 0.05
-_SQL = tuple(name for name in FIXED_SETTINGS if name.startswith("spark.sql."))
-
-_UNNAMED = "pyspark-shell"
-"""What PySpark calls a program that gives itself no name."""
-_ALLOWED = frozenset({APP_NAME, SHUFFLE_PARTITIONS, CHECKPOINT_LOCATION})
-"""A program decides them, and a graph document does not."""
+_DSTREAMS = (
+    "the program uses DStreams (pyspark.streaming), which have no plan that could be rescaled and no exact restart: "
+    "use Structured Streaming (spark.readStream)"
+)
 _OF_CONTEXT = {"master": "spark.master", "appName": APP_NAME}
 """The arguments of a SparkContext that are settings."""
-_BEFORE_JVM = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
-_INSTEAD = {
-    "spark.master": "Slotwise decides where the driver runs: leave master(...) out",
-    "spark.remote": "a program has a session of its own, not one of Spark Connect: leave remote(...) out",
-}
-
-
-def settings_of(
-    options: Mapping[str, Any], usual: Mapping[str, str], conf: Mapping[str, str], *, batch: bool = False
-) -> dict[str, str]:
-    """The settings that a program makes by ``options`` and that its job, by ``conf``, does not make otherwise.
-
-    ``usual``: what a `SparkConf` has to which nobody gave anything.
-
-    Raises:
-        DriverError: the program makes one that it may not.
-    """
-    found: dict[str, str] = {}
-    for name, value in options.items():
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        if value is None or usual.get(name) == text:
-            continue
-        if (why := _refused_setting(name, text, conf, batch=batch)) is not None:
-            raise DriverError(f"the program sets {name} to {text}, which is not possible: {why}.")
-        if name not in conf:
-            found[name] = text
-    return found
-
-
-def _session_conf(own: Mapping[str, str], conf: Mapping[str, str], *, batch: bool = False) -> dict[str, str]:
-    """All settings of the session: ``own`` are the program's, ``conf`` those of its job."""
-    partitions = {} if batch else {SHUFFLE_PARTITIONS: str(DEFAULT_STATE_PARTITIONS)}
-    return {APP_NAME: _UNNAMED, **partitions, **own, **conf}
-
-
-def _changed_fixed_setting(current: Mapping[str, str | None]) -> str | None:
-    """Which setting, of those that every query needs as they are, is another now; in words, without a full stop."""
-    for name, value in current.items():
-        if value != FIXED_SETTINGS[name]:
-            why = refused_setting(name, str(value), batch=False)
-            return f"the program has set {name} to {value}, which is not possible: {why}"
-    return None
-
-
-def _refused_setting(name: str, value: str, conf: Mapping[str, str], *, batch: bool) -> str | None:
-    if name in _INSTEAD:
-        return _INSTEAD[name]
-    if name in _ALLOWED or FIXED_SETTINGS.get(name) == value:
-        return None
-    if name in _BEFORE_JVM:
-        # The JVM has what the job says.
-        told = f"it is read before the program runs: give it to the job, as --conf {name}={value}"
-        return None if name in conf else told
-    if fault := ui_fault(name, value) or task_failures_fault(name, value):
-        return f"it {fault.removesuffix('.')}"
-    return refused_setting(name, value, batch=batch, program=batch)
 
 
 def _set_serializer(context: SparkContext, asked: Mapping[str, Any]) -> None:
@@ -208,6 +142,7 @@ class Takeover:
         context.uiWebUrl = property(lambda self: page.fget(self) or ours._page)
         context.__new__ = new_context
         context.__init__ = init_context
+        StreamingContext.__init__ = lambda self, *given, **named: ours.refuse(_DSTREAMS)  # type: ignore[method-assign]
         context.getOrCreate = classmethod(lambda cls, conf=None: ours.context({"conf": conf}))
         writer.start = started(writer.start, lambda writer, _: writer._jwrite.start())
         writer.toTable = started(writer.toTable, lambda writer, table: writer._jwrite.toTable(table))
@@ -255,7 +190,7 @@ class Takeover:
                 f"the program sets {name} to {own[name]} for a session after spark.stop(), which is not possible: "
                 "the SparkContext of its first session goes on; set it for that one"
             )
-        conf = _session_conf({**(first or {}), **own}, self._conf, batch=self._batch)
+        conf = session_conf({**(first or {}), **own}, self._conf, batch=self._batch)
         self._opening = True
         try:
             found = self.host.open_session(conf)
@@ -312,9 +247,8 @@ class Takeover:
         where = self.places.here()
         self.hang_if_stopping()
         session = writer._spark
-        changed = _changed_fixed_setting({name: session.conf.get(name, None) for name in _SQL})
-        if changed is not None and not self._batch:
-            self.refuse(changed)
+        if not self._batch and (refused := put_back(session)) is not None:
+            self.refuse(refused)
         try:
             return self.host.start(writer, table, where, Handle(self, session, begin))
         except DriverError as error:

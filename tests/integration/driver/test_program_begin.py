@@ -198,8 +198,13 @@ BAD = {
     ),
     "forks": ("import os\nif os.fork() == 0: pass", r"job\.py, line 2: the program forks .*"),
     "master": (
-        "from pyspark.sql import SparkSession\n\nSparkSession.builder.master('local[4]').getOrCreate()",
-        r"job\.py, line 3: the program sets spark\.master to local\[4\], which is not possible: .*",
+        "from pyspark.sql import SparkSession\n\nSparkSession.builder.master('yarn').getOrCreate()",
+        r"job\.py, line 3: the program sets spark\.master to yarn, which is not possible: .*",
+    ),
+    "DStreams": (
+        "from pyspark import SparkContext\nfrom pyspark.streaming import StreamingContext\n"
+        "StreamingContext(SparkContext('local[2]', 'words'), 1)",
+        r"job\.py, line 3: the program uses DStreams \(pyspark\.streaming\), .*: use Structured Streaming .*",
     ),
     "a checkpoint for each attempt": (
         HEAD

@@ -9,7 +9,7 @@ import pytest
 
 from app.driver.failures import DriverError
 from app.driver.program.facts import checkpoint_of
-from app.driver.program.takeover import _session_conf, settings_of
+from app.driver.program.settings import put_back, session_conf, settings_of
 from app.driver.session import local_master, unfit_setting
 
 
@@ -22,6 +22,47 @@ def test_those_of_the_page_are_checked_as_in_the_config_of_a_job(batch: bool) ->
             DriverError, match=rf"sets {name} to {value}, which is not possible: it should be"
         ):
             settings_of({name: value}, {}, {}, batch=batch)
+
+
+def test_what_changes_nothing_is_passed_over_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    harmless = {
+        "spark.master": "local[*]",
+        "spark.driver.cores": 2,
+        "spark.submit.deployMode": "client",
+        "spark.sql.adaptive.enabled": True,
+    }
+    assert settings_of({**harmless, "mine": 1}, {}, {}) == {"mine": "1"}
+    assert [name in caplog.text for name in harmless] == [True] * 4
+    assert settings_of({"spark.sql.adaptive.enabled": False}, {}, {}, batch=True) == {
+        "spark.sql.adaptive.enabled": "false"
+    }
+
+
+def test_all_that_is_refused_is_named_with_what_takes_its_place() -> None:
+    asked = {"spark.master": "yarn", "mine": 1, "spark.driver.memory": "2g", "spark.jars.packages": "a:b:1"}
+    with pytest.raises(DriverError) as refused:
+        settings_of(asked, {}, {})
+    said = str(refused.value)
+    assert said.startswith("the program sets what is not possible. spark.master to yarn: Slotwise decides")
+    assert "--conf spark.driver.memory=2g; spark.jars.packages to a:b:1: list the libraries" in said
+    assert "mine" not in said and said.endswith(".")
+
+
+def test_what_every_query_needs_is_put_back_where_that_is_of_no_harm() -> None:
+    rules = "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
+    conf = {"spark.sql.adaptive.enabled": "true", "spark.sql.optimizer.excludedRules": rules}
+
+    class Conf(dict[str, str]):
+        def set(self, name: str, value: str) -> None:
+            self[name] = value
+
+    session: Any = SimpleNamespace(conf=Conf(conf))
+    assert put_back(session) is None
+    assert session.conf["spark.sql.adaptive.enabled"] == "false"
+    session.conf["spark.sql.optimizer.excludedRules"] = ""
+    assert str(put_back(session)).startswith(
+        "the program has set spark.sql.optimizer.excludedRules to , which"
+    )
 
 
 @pytest.mark.parametrize("times", [0, -1, 1.5, "two", " 3"])
@@ -46,8 +87,8 @@ def test_on_one_host_spark_reads_it_in_the_master_alone() -> None:
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_program_has_its_own_name_and_that_of_plain_python_if_it_gives_none(batch: bool) -> None:
     own = settings_of({"spark.app.name": "mine"}, {"spark.app.name": "pyspark-shell"}, {}, batch=batch)
-    assert _session_conf(own, {}, batch=batch)["spark.app.name"] == "mine"
-    assert _session_conf({}, {}, batch=batch)["spark.app.name"] == "pyspark-shell"
+    assert session_conf(own, {}, batch=batch)["spark.app.name"] == "mine"
+    assert session_conf({}, {}, batch=batch)["spark.app.name"] == "pyspark-shell"
 
 
 def test_what_only_a_new_context_could_have_does_not_fit_one_that_was_started_without() -> None:
