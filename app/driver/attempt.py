@@ -64,6 +64,7 @@ class Attempt(BaseAttempt):
     def _start(self) -> Ending | None:
         spec = self.spec
         session, functions = self._begin()
+        self._keep_to_slots(session)
         client = self._take_up(session)
         make = partial(
             DocumentQuery,
@@ -198,6 +199,8 @@ class Attempt(BaseAttempt):
             self._begin_stop(orders)
             return None
         self._failover.take_orders(orders.restarts)
+        if self._host_slots is not None and orders.slots:
+            self._host_slots.set(orders.slots)
         self._steps.order(orders)
         return None
 

@@ -22,6 +22,7 @@ from app.driver.executor_sight import ExecutorSight
 from app.driver.executor_warmup import look_at_executor, warm_up_executor
 from app.driver.executors import Executors, WarmUp
 from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.host_slots import HostSlots
 from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.repartition import RepartitionFailed
 from app.driver.scala import jvm_runs
@@ -85,6 +86,7 @@ class BaseAttempt(ABC):
         self._client: ControlPlaneClient | None = None
         self._executors: Executors | None = None
         self._sight: ExecutorSight | None = None
+        self._host_slots = None if spec.executors else HostSlots(spec.held_slots, spec.slots)
         use_rules(spec)
 
     def terminate(self) -> bool:
@@ -164,6 +166,11 @@ class BaseAttempt(ABC):
             self._executors.await_first()
             self._sight.check(self._executors.active)
         add_files(session, (str(file) for file in functions.files))
+
+    def _keep_to_slots(self, session: SparkSession) -> None:
+        """Let ``session`` run as many tasks at once as the job holds slots."""
+        if self._host_slots is not None:
+            self._host_slots.take_up(session.sparkContext)
 
     def _check_paths(self) -> None:
         """Check the paths of sources and sinks again: a link may have been made since the job was submitted.

@@ -62,7 +62,7 @@ class ControlPlaneClient:
         self._on_orders = on_orders
         self._on_fenced = on_fenced
         self._epoch = spec.epoch
-        self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch, slots=spec.executors)
+        self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch, slots=spec.held_slots)
         self._reports: deque[Report] = deque()
         self._next_seq = 1
         self._changed = threading.Condition()

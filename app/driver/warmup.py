@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from app.driver import gate
 from app.driver.document_query import DocumentQuery
+from app.driver.host_slots import counter
 from app.driver.plans import Plans
 from app.driver.progress import Ended, Happening
 from app.driver.session import open_session
@@ -71,6 +72,7 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
         try:
             self_test(session)
             gate.self_test()
+            counter(session.sparkContext)
             _run(session, directory / "warm-up")
         finally:
             shutil.rmtree(directory / "warm-up", ignore_errors=True)

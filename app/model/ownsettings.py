@@ -96,7 +96,6 @@ _FREE_IN_BATCH_PROGRAMS: Final = frozenset(
 """No valve is in the plans of a BATCH program, and how many tasks they have is Spark's to say."""
 
 _ONLY_IN_BATCH_PROGRAMS: Final = {
-    "spark.scheduler.mode": ("FAIR", "slots are brought and given up by it while the program runs"),
     "spark.task.cpus": ("1", "a slot is for one task at a time"),
 }
 

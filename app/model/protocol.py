@@ -42,9 +42,9 @@ class DriverSpec:
     """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
 
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
-    ``slots`` is N of local[N]; on a cluster those that exist, and ``executors`` how many of one core the attempt has at
-    first (0: none, it runs on one host). ``executor_conf`` are settings of that cluster.
-    ``results_dir`` is for results between regions (BATCH): an absolute path or a URI;
+    ``slots`` is N of local[N]; on a cluster those that exist. ``held_slots`` are those that the job holds at first, and
+    ``executors`` as many of one core, on a cluster (0: none, it runs on one host). ``executor_conf`` are settings of
+    that cluster. ``results_dir`` is for results between regions (BATCH): an absolute path or a URI;
     ``ended_results`` are those of jobs that have ended, whose drivers may have left them. ``checkpoint_dir`` has one
     directory per query. ``master`` is a Spark master URL. The lock file of the driver is not here: the process was
     started with it, and it is free only once nothing of the process and its JVM lives. Times are milliseconds;
@@ -71,6 +71,7 @@ class DriverSpec:
     parallelism: dict[str, int]
     master: str
     slots: int
+    held_slots: int
     checkpoint_dir: str
     work_dir: str
     artifacts_dir: str

@@ -43,7 +43,7 @@ async def test_what_can_be_seen_without_running_it_is_refused(world: World) -> N
         ),
         (form({**BATCH, "script": "other.py"}), "other.py"),
         (form({**BATCH, "bounds": {"count": {"upperBound": 2}}}), "Its only vertex is word_count."),
-        (form({**BATCH, "config": {"spark.scheduler.mode": "FIFO"}}), "spark.scheduler.mode is not allowed"),
+        (form({**BATCH, "config": {"spark.task.cpus": "2"}}), "spark.task.cpus is not allowed"),
     ]
     for files, sentence in refused:
         answer = await world.http.post("/jobs", files=files)

@@ -22,6 +22,7 @@ from app.driver.base_attempt import TOLD_TO_END, Ending, Terminate
 from app.driver.batch.tasks import GroupTasks
 from app.driver.executors import Executors
 from app.driver.failures import DriverError, Failure, Fenced
+from app.driver.host_slots import HostSlots
 from app.driver.program.handle import Handle
 from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
 from app.driver.scala import scala_context
@@ -38,21 +39,13 @@ _DEFAULT_SHUFFLE_PARTITIONS: Final = 200
 """Spark's own: an unchanged program gets what it was written for, and adaptive execution joins what is small."""
 _PARALLELISM: Final = "spark.default.parallelism"
 _ONCE: Final = "A BATCH program that ends by itself runs once, unless its job sets restart-strategy.type."
-_GROUP: Final = "slotwise-held"
-"""The job group of the tasks that hold cores: none of the program's."""
-
-# Where two pools run nothing, the first one by name is served first.
-_POOL: Final = "!slotwise-held-{}"
-_SLEEP: Final = "SELECT java_method('java.lang.Thread', 'sleep', 9000000000000L) FROM range(0, 1, 1, 1)"
 
 
 class ProgramTasks(GroupTasks):
     """The tasks of all Spark jobs of a program, whatever group it gives them."""
 
     def _jobs(self) -> Iterable[int]:
-        held = set(self._tracker.getJobIdsForGroup(_GROUP))
-        found = {*self._tracker.getJobIdsForGroup(None), *self._tracker.getActiveJobIds()}
-        return sorted(found - held)
+        return sorted({*self._tracker.getJobIdsForGroup(None), *self._tracker.getActiveJobIds()})
 
 
 class BatchProgramAttempt(InMainThread):
@@ -63,7 +56,7 @@ class BatchProgramAttempt(InMainThread):
         (self._vertex,) = self._graph.vertices
         self._version = self.spec.plan_version
         self._told_version = 0
-        self._slots: HeldSlots | ExecutorSlots | None = None
+        self._slots: HostSlots | ExecutorSlots | None = None
         self._progress_at = 0.0
 
     # -- the thread of the attempt
@@ -80,11 +73,9 @@ class BatchProgramAttempt(InMainThread):
         if self._executors is not None:
             self._slots = ExecutorSlots(self._executors)
         else:
-            self._slots = HeldSlots(self._session, self.spec.slots)
+            self._slots = self._host_slots
+        assert self._slots is not None
         self._slots.set(self.spec.parallelism[self._vertex.id])
-        # The program has no task yet, so this takes no time.
-        while not self._slots.is_settled:
-            time.sleep(_TICK_S / 10)
         self._report(type="running", plan_version=self._version, **self._news.figures())
         self._taken_up.set()
         while (ending := self._turn()) is None:
@@ -122,7 +113,8 @@ class BatchProgramAttempt(InMainThread):
         # Spark checks no ownership before a commit: the owner check ends the process if the job has another owner.
         self._may_commit()
         assert self._slots is not None
-        self._slots.tend()
+        if isinstance(self._slots, ExecutorSlots):
+            self._slots.tend()
         if self._version > self._told_version and self._slots.is_settled:
             self._told_version = self._version
             self._report(type="plan-applied", plan_version=self._version, **self._news.figures())
@@ -205,56 +197,6 @@ class BatchProgramAttempt(InMainThread):
             )
         handle.begin(writer)
         return handle
-
-
-class HeldSlots:
-    """The slots of a program on one host, out of ``cores``. For the attempt's own thread.
-
-    Spark's local scheduler has as many cores as it was started with. Those that the program is not to have are kept
-    busy by tasks that sleep, each a job of its own in a pool of its own. Spark's fair scheduler serves a pool without a
-    running task before any that has one, so a core that is to be given up goes to such a task as soon as one of the
-    program's has ended, and no task is cut short. It is all Spark's public interface.
-    """
-
-    def __init__(self, session: SparkSession, cores: int) -> None:
-        self._context = session.sparkContext
-        self._cores = cores
-        self._rows: Any = session.newSession().sql(_SLEEP)._jdf.javaRDD()
-        self._held: dict[int, Any] = {}
-        self._wanted = 0
-
-    def set(self, slots: int) -> None:
-        """Let the program run ``slots`` tasks at once, as soon as its tasks leave the others."""
-        self._wanted = max(0, self._cores - slots)
-        self.tend()
-
-    def tend(self) -> None:
-        """Hold as many as there should be; one that was cancelled with a program's jobs is held again."""
-        for number in sorted(self._held, key=self._is_running):
-            if self._held[number].isDone():
-                del self._held[number]
-            elif len(self._held) > self._wanted:
-                # Those first that wait for their core.
-                self._held.pop(number).cancel(True)
-        free = (number for number in range(self._cores) if number not in self._held)
-        while len(self._held) < self._wanted:
-            number = next(free)
-            self._held[number] = self._hold(number)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the program has the slots that it should have, and no more."""
-        return len(self._held) == self._wanted and all(map(self._is_running, self._held))
-
-    def _hold(self, number: int) -> Any:
-        context = self._context
-        context.setJobGroup(_GROUP, "a slot that the job does not hold", interruptOnCancel=True)
-        context.setLocalProperty("spark.scheduler.pool", _POOL.format(number))
-        return self._rows.countAsync()
-
-    def _is_running(self, number: int) -> bool:
-        pool = scala_context(self._context).getPoolForName(_POOL.format(number))
-        return bool(pool.isDefined()) and int(pool.get().runningTasks()) > 0
 
 
 class ExecutorSlots:

@@ -292,6 +292,7 @@ class InMainThread(BaseAttempt, Host):
 
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         session = self._open_session(replace(self.spec, spark_conf=dict(conf)))
+        self._keep_to_slots(session)
         if not self._taken_up.is_set():
             self._inbox.put(SessionOpened(session))
         self._await_taken_up()

@@ -338,6 +338,8 @@ class Job:
         if not batch and (cluster is not None or places.url is not None):
             there_are = self._keeper.broker.pool.total
             slots = max(0 if cluster else places.slots, there_are, plan.slot_count)
+        # Those of slots that come and go are not waited for.
+        held = max(len(state.slots_stayed or state.slots), plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,
@@ -354,6 +356,7 @@ class Job:
             parallelism=dict(plan.parallelism),
             master=f"local[{slots}]" if cluster is None else cluster.master,
             slots=slots,
+            held_slots=held,
             checkpoint_dir=str(places.checkpoint_dir(state.job_id)),
             work_dir=str(self.attempt_dir(effect.attempt)),
             artifacts_dir=str(self._artifacts_dir),
@@ -362,8 +365,7 @@ class Job:
             batch_interval_ms=state.options.batch_interval_ms,
             available_now=state.options.batch_trigger == "available-now",
             measure_load=state.options.measure_load,
-            # Those of slots that come and go are not waited for.
-            executors=0 if cluster is None else max(len(state.slots_stayed or state.slots), plan.slot_count),
+            executors=0 if cluster is None else held,
             executor_conf=dict(cluster.executor_conf(state.job_id, effect.attempt)) if cluster else {},
             results_dir=places.results_dir(state.job_id) if batch else "",
             repartition=state.repartition is not None,

@@ -140,7 +140,9 @@ class ControlPlaneDouble:
         asked = dict(part.split("=") for part in query.split("&"))
         with self._changed:
             server, end = self._server, time.monotonic() + int(asked["wait_ms"]) / 1000
-            while self._known() == (asked["plan"], asked["stop"], asked["restarts"]):
+            while self._known(asked["slots"]) == tuple(
+                asked[name] for name in ("plan", "stop", "restarts", "slots")
+            ):
                 left_s = end - time.monotonic()
                 if left_s <= 0 or self.fenced or self._server is not server:
                     break
@@ -155,10 +157,11 @@ class ControlPlaneDouble:
             )
         return self._send(handler, 200, orders)
 
-    def _known(self) -> tuple[str, str, str]:
-        """What a driver says that knows the orders."""
+    def _known(self, slots: str) -> tuple[str, str, str, str]:
+        """What a driver says that knows the orders. ``slots``: how many it knows of, if they say nothing of them."""
         restarts = ",".join(f"{key}:{number}" for key, number in sorted(self._orders["restarts"].items()))
-        return str(self._orders["plan_version"]), self._orders["stop"], restarts
+        slots = str(self._orders.get("slots", slots))
+        return str(self._orders["plan_version"]), self._orders["stop"], restarts, slots
 
     def _send(self, handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
         content = json.dumps(body).encode()
@@ -261,11 +264,12 @@ class Bench:
             parallelism={vertex.id: by_name[vertex.name] for vertex in graph.vertices},
             master="local[8]",
             slots=8,
+            held_slots=8,
             checkpoint_dir=str(self.checkpoint_dir),
             work_dir=str(self.directory / f"attempt-{self._attempt}"),
             artifacts_dir=str(self.artifacts_dir),
         )
-        value = {**asdict(spec), **changes}
+        value = {**asdict(spec), "held_slots": changes.get("slots", spec.slots), **changes}
         self.control_plane.order(
             plan_version=value["plan_version"],
             parallelism=value["parallelism"],

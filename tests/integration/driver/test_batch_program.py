@@ -30,8 +30,12 @@ def work(number):
     time.sleep(0.3)
     os.remove(mark)
 
+jobs = 0
 while not os.path.exists(out + ".enough"):
     spark.sparkContext.parallelize(range(40), 40).foreach(work)
+    jobs += 1
+tracker = spark.sparkContext.statusTracker()
+print("all jobs are its own:", len(tracker.getJobIdsForGroup()) == jobs, tracker.getActiveJobsIds())
 spark.stop()
 """
 

@@ -27,6 +27,7 @@ SPEC = DriverSpec(
     parallelism={GRAPH.vertices[0].id: 2},
     master="local[2]",
     slots=2,
+    held_slots=2,
     checkpoint_dir="c",
     work_dir="w",
     artifacts_dir="f",

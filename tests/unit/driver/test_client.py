@@ -39,6 +39,7 @@ class Rig:
             parallelism={"a": 1},
             master="local[1]",
             slots=1,
+            held_slots=1,
             checkpoint_dir="",
             work_dir="",
             artifacts_dir="",

@@ -321,7 +321,7 @@ def test_what_only_batch_programs_may_set_and_what_they_may_not() -> None:
             "spark.sql.adaptive.skewJoin.enabled": "true",
             "spark.sql.shuffle.partitions": 400,
             "spark.sql.sources.bucketing.enabled": "false",
-            "spark.scheduler.mode": "FAIR",
+            "spark.scheduler.mode": "FIFO",
             "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "1 s",
             "slotwise.in-place.cooldown": "1 s",
         }
@@ -337,10 +337,6 @@ def test_what_only_batch_programs_may_set_and_what_they_may_not() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (
-            {"config": {"spark.scheduler.mode": "FIFO"}},
-            "spark.scheduler.mode is not allowed: slots are brought",
-        ),
         ({"config": {"spark.task.cpus": "2"}}, "a slot is for one task at a time"),
         ({"config": {"spark.master": "local"}}, "Slotwise decides where the driver runs"),
         ({"config": {"spark.sql.shuffle.partitions": "0"}}, "the number of partitions behind a shuffle"),
