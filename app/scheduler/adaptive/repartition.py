@@ -28,6 +28,7 @@ from app.model.state_partitions import (
     is_redistributed,
     numbers_of,
     partitions_of_queries,
+    wanted_graph,
     with_partitions,
 )
 from app.scheduler.adaptive import growth, slot_declaration, timeline
@@ -118,6 +119,17 @@ def pass_over_idle(draft: Draft) -> None:
     _adopt(draft, with_partitions(state.graph, _open(state, begun)))
     draft.set(repartition=None)
     _lower_plans(draft)
+
+
+def make_way(draft: Draft) -> None:
+    """The same if other numbers than now are asked for of queries that run."""
+    state = draft.state
+    if not is_left_to_idle(state):
+        return
+    idle, asked = growth.idle_keys(state), partitions_of_queries(wanted_graph(state.graph, state.bounds))
+    now = partitions_of_queries(state.graph)
+    if any(asked[key] != number for key, number in now.items() if key not in idle):
+        pass_over_idle(draft)
 
 
 def give_up(draft: Draft, error: str) -> None:

@@ -67,6 +67,7 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     if not goes_on:
         timeline.overtake_record(draft, None if undone is None else _what_came_back(draft.state, undone, why))
     cause, lifted = _take_over(draft, event)
+    repartition.make_way(draft)
     repartition.adopt_free(draft)
     message = " ".join(told) or None
     if goes_on:

@@ -269,13 +269,15 @@ class Bench:
             work_dir=str(self.directory / f"attempt-{self._attempt}"),
             artifacts_dir=str(self.artifacts_dir),
         )
-        value = {**asdict(spec), "held_slots": changes.get("slots", spec.slots), **changes}
+        held = changes.get("executors") or changes.get("slots", spec.slots)
+        value = {**asdict(spec), "held_slots": held, **changes}
         self.control_plane.order(
             plan_version=value["plan_version"],
             parallelism=value["parallelism"],
             stop="none",
             epoch=value["epoch"],
             restarts={},
+            slots=value["held_slots"],
         )
         path = Path(value["work_dir"]) / "spec.json"
         path.parent.mkdir(parents=True)

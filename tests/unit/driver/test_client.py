@@ -45,7 +45,7 @@ class Rig:
             artifacts_dir="",
             home="ours",
         )
-        self.server.order(plan_version=1, parallelism={"a": 1}, stop="none", epoch=3)
+        self.server.order(plan_version=1, parallelism={"a": 1}, stop="none", epoch=3, slots=1)
         self.client = ControlPlaneClient(
             spec, REGISTRATION, on_orders=self.orders.append, on_fenced=lambda: self.fenced.append(True)
         )

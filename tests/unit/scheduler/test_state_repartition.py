@@ -353,6 +353,21 @@ def test_what_is_left_to_a_query_that_does_not_run_holds_up_no_new_version() -> 
     assert (job.kind, job.state.repartition, numbers(job)) == ("Restarting", None, [12, 8])
 
 
+def test_what_is_left_to_a_query_that_does_not_run_holds_up_no_other_number_of_one_that_runs() -> None:
+    job = late()
+    job.do(QueryStarted(job.state.attempt, SINK, job.state.graph, ()))
+    job.put_each(source=(1, 2), agg=(1, 12), sink=(1, 2), again=(1, 12), **SINK_LATE)
+    assert is_left_to_idle(job.state), "it asks for nothing that has to wait"
+    job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
+    assert (job.kind, job.state.repartition, numbers(job)) == ("Restarting", None, [12, 8])
+    job.stops(driver_alive=True)
+    assert numbers(job) == [20, 12], "that of the absent one is asked for on"
+    job.do(StateRepartitioned(job.state.attempt, ((SINK, 20),)))
+    job.do(AttemptRunning(job.state.attempt))
+    job.commit()
+    assert job.kind == "Executing" and job.state.repartition is not None
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_late_one_that_cannot_be_done_is_given_up(stopped: bool) -> None:
     job = late()
