@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from app.driver.base_attempt import LAST_WORD_S, TOLD_TO_END, BaseAttempt, Ending, Terminate, epoch_ms
-from app.driver.checkpoints import forget_old
+from app.driver.checkpoints import forget_old, note_committed
 from app.driver.client import ControlPlaneClient
 from app.driver.document_query import DocumentQuery, trigger_of
 from app.driver.failover import LocalFailover
@@ -223,6 +223,7 @@ class Attempt(BaseAttempt):
         if running.query.key not in self._past_first_batch:
             self._past_first_batch.add(running.query.key)
             forget_old(running.checkpoint_dir)
+            note_committed(self._checkpoint_dir / running.query.key)
         vertices: tuple[VertexBatch, ...] = ()
         if run is not None:
             read = running.batches.vertices

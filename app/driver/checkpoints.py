@@ -95,6 +95,22 @@ def newest_in_sink(folder: Path) -> int:
     return newest_batch(folder / "_spark_metadata")
 
 
+def note_committed(own_dir: Path) -> None:
+    """A batch of the query with this directory of the job has been committed, wherever its checkpoint is."""
+    mark = _mark_of(own_dir)
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch()
+
+
+def begins_anew(own_dir: Path, checkpoint: Path) -> bool:
+    """Whether a batch of the query was committed once, in this attempt or before, and its checkpoint has none."""
+    return _mark_of(own_dir).exists() and standing(checkpoint).committed < 0
+
+
+def _mark_of(own_dir: Path) -> Path:
+    return own_dir.parent.with_name("committed") / own_dir.name
+
+
 def is_one_of_several(name: str) -> bool:
     """Whether the directory is not a checkpoint itself but one that has been or will be in its place."""
     return _BESIDE in name

@@ -204,7 +204,8 @@ class Report:
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     query-started: the program has asked for the query of sink ``query``, which has the vertices ``planned`` and runs at
     ``parallelism`` (by vertex id); sent before its first batch, for each start that is the program's own. Vertices that
-    the graph lacks are added to it. query-ended: it has ended while the attempt runs on, by itself or by the program.
+    the graph lacks are added to it. ``begins_anew``: as in events.QueryStarted. query-ended: it has ended while the
+    attempt runs on, by itself or by the program.
     repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running, and again
     for queries that a program starts later.
     failed with ``repartition_failed``: the state could not be redistributed and is as it was.
@@ -279,6 +280,7 @@ class Report:
     query: str = ""
     planned: tuple[PlannedVertex, ...] = ()
     parallelism: dict[str, int] = field(default_factory=dict)
+    begins_anew: bool = False
     tasks_done: int = 0
     tasks_total: int = 0
     state_partitions: dict[str, int] = field(default_factory=dict)

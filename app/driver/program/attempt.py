@@ -411,7 +411,8 @@ class ProgramAttempt(BeginsProgram, Attempt):
         # Its names are taken, whatever comes of the start.
         self._known.note(found, where, lambda: False)
         self._ask(asked)
-        self._tell_of(asked, is_new=stored is None or stored.flow != query.flow)
+        is_new, anew = stored is None or stored.flow != query.flow, first is not None and first.begins_anew
+        self._tell_of(asked, is_new=is_new, begins_anew=anew)
         return asked
 
     def _end_before(self, key: str, own_dir: Path | None) -> None:
@@ -467,7 +468,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._plans.grow({vertex.id: vertex.parallelism for vertex in query.flow})
         return query
 
-    def _tell_of(self, asked: Asked, *, is_new: bool) -> None:
+    def _tell_of(self, asked: Asked, *, is_new: bool, begins_anew: bool) -> None:
         """The control plane is to hear of a query before its first batch; if it is away, later."""
         numbers = self._plans.current.parallelism
         self._report(
@@ -475,6 +476,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
             query=asked.query.key,
             planned=asked.vertices,
             parallelism={vertex.id: numbers[vertex.id] for vertex in asked.query.flow},
+            begins_anew=begins_anew,
         )
         if is_new and self._client is not None:
             self._client.flush(_TOLD_WITHIN_S)

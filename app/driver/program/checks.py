@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from app.driver.checkpoints import standing
+from app.driver.checkpoints import begins_anew, standing
 from app.driver.directories import directory_of
 from app.driver.failures import DriverError
 from app.driver.program.facts import own_directory
@@ -70,6 +70,11 @@ class FirstStart:
             self._adopt(origin, [sink for sink in stored if sink != self._sink], spec)
         if self.place is not None and (spec.on_trial or (origin is None and spec.attempt == 1)):
             self._compare_state(self.place, spec)
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the query has been further than its checkpoint, which is empty or gone."""
+        return self.place is not None and begins_anew(self.own_dir, self.place)
 
     def _adopt(self, origin: Origin, others: Sequence[str], spec: DriverSpec) -> None:
         if self.place is None:

@@ -85,13 +85,14 @@ class DriverReady:
 
 @value
 class QueryStarted:
-    """The program has started the query of sink ``query``, for the first time or again. ``graph`` is that of the job,
-    with the vertices of this query. ``parallelism``: what they run at, by vertex id."""
+    """The program has started the query of sink ``query``, for the first time or again. ``graph``: with its vertices.
+    ``parallelism``: what they run at, by vertex id. ``begins_anew``: its checkpoint lacks what it had committed."""
 
     attempt: int
     query: str
     graph: JobGraph
     parallelism: tuple[tuple[str, int], ...]
+    begins_anew: bool = False
 
 
 @value
@@ -119,8 +120,7 @@ class AttemptRunning:
 
 @value
 class StateRepartitioned:
-    """The driver found, or has just made, these numbers of state partitions, by query key. It says so before
-    AttemptRunning, if it was told to redistribute the state or if they are not what it was told."""
+    """State partitions that the driver found or made, by query key: where it was to make them, or was told others."""
 
     attempt: int
     partitions: tuple[tuple[str, int], ...]

@@ -53,6 +53,9 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     if isinstance(event, QueryStarted):
         if key not in state.started:
             draft.set(started=(*state.started, key))
+        if event.begins_anew:
+            name = event.graph.by_id[key].name
+            timeline.note(draft, f"The query of {name} begins anew: its checkpoint was empty or gone.")
         if event.graph.vertices != before.vertices:
             _grow(draft, evolve(event.graph, ended=ended), event)
             return

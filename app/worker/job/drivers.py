@@ -155,7 +155,8 @@ def query_started(state: JobState, report: Report, attempt: int, refusal: str | 
     except GraphErrors as error:
         told = f"The driver told of a query that cannot be part of the job: {' '.join(error.errors)}"
         return events.AttemptFailed(attempt, told, stopped=False, recoverable=False)
-    return events.QueryStarted(attempt, report.query, graph, tuple(report.parallelism.items()))
+    numbers = tuple(report.parallelism.items())
+    return events.QueryStarted(attempt, report.query, graph, numbers, begins_anew=report.begins_anew)
 
 
 def outcome_event(attempt: int, report: Report) -> events.Event:

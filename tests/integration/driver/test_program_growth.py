@@ -112,13 +112,27 @@ def test_a_query_that_a_supervisor_adds_is_rescaled_started_again_and_outlives_i
     rig.start(more, {"aggregate 2": 5}, **conf())
     rig.wait_batches(begun + 4)
     assert len({each["query_id"] for each in rig.control_plane.batches}) == 2, "a checkpoint was not found"
-    assert [names(each) for each in of_type(rig, "query-started", 3)] == [names(first), names(late)]
+    again = of_type(rig, "query-started", 3)
+    assert [names(each) for each in again] == [names(first), names(late)]
+    assert not any(each["begins_anew"] for each in again)
     rig.control_plane.order(stop="drain")
     the_end(rig, "stopped")
     assert rig.drivers[-1].exit_status() == 0
     for folder in ("out", "out-late"):
         counts = counted(rig.directory / folder)
         assert counts and all(each == [ROWS_PER_BATCH // KEYS] for each in counts.values()), folder
+
+
+def test_it_is_told_that_a_query_has_lost_its_checkpoint(rig: Bench) -> None:
+    text = f"import shutil{WINDOWS}shutil.rmtree(sys.argv[1] + '-cp', ignore_errors=True)"
+    query = "windows.writeStream.format('noop').option('checkpointLocation', sys.argv[1] + '-cp').start()"
+    document = job(rig, f"{text}\n{query}.awaitTermination()", ())
+    for attempt in (1, 2):
+        begun = len(rig.control_plane.batches)
+        driver = rig.start(document, **conf())
+        rig.wait_batches(begun + 1)
+        assert [each["begins_anew"] for each in of_type(rig, "query-started", attempt)] == [attempt == 2]
+        driver.kill()
 
 
 LOOPS = """

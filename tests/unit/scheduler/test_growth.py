@@ -180,6 +180,18 @@ def test_a_query_that_does_not_come_again_in_the_next_attempt_is_absent_and_fail
     assert "Queries that the program has not started in this attempt: sink-2." in told
 
 
+@pytest.mark.parametrize("begins_anew", [True, False])
+def test_the_record_of_a_restart_says_that_a_query_has_lost_its_checkpoint(begins_anew: bool) -> None:
+    job = running()
+    job.do(AttemptFailed(job.state.attempt, "It broke.", stopped=True)).wait(60_000)
+    job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, (), begins_anew=begins_anew))
+    job.do(AttemptRunning(job.state.attempt)).commit()
+    said = "The query of sink-1 begins anew: its checkpoint was empty or gone." in (
+        job.records[-1].message or ""
+    )
+    assert said is begins_anew
+
+
 def test_bounds_of_vertices_that_leave_the_graph_wait_for_them() -> None:
     job = running(held=4)
     start(job, 2)
