@@ -61,7 +61,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
-        self._known = KnownQueries(self._stored.values(), on_trial=self.spec.on_trial)
+        self._known = KnownQueries(self._stored.values(), self._own_dir, on_trial=self.spec.on_trial)
         program = self._graph.program
         self._origin = Origin(Path(program.origin)) if program is not None and program.origin else None
         # A program may start its queries in several threads.
@@ -377,8 +377,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         checkpoint = checkpoint_of(session, facts)
         found = self._known.read(frame, facts, checkpoint)
         sink = found[-1].name
-        key = vertex_id(self._graph.name, sink)
-        own_dir = self._checkpoint_dir / key
+        key = (own_dir := self._own_dir(sink)).name
         own, place = checkpoint, own_dir if checkpoint is None else directory_of(session, checkpoint)
         if own is not None and place is not None:
             # What is claimed is what Spark is told, also of a relative one. Its executors may not have the same links.
@@ -411,9 +410,12 @@ class ProgramAttempt(BeginsProgram, Attempt):
         # Its names are taken, whatever comes of the start.
         self._known.note(found, where, lambda: False)
         self._ask(asked)
-        is_new, anew = stored is None or stored.flow != query.flow, first is not None and first.begins_anew
-        self._tell_of(asked, is_new=is_new, begins_anew=anew)
+        anew = first is not None and first.begins_anew
+        self._tell_of(asked, is_new=stored is None or stored.flow != query.flow, begins_anew=anew)
         return asked
+
+    def _own_dir(self, sink: str) -> Path:
+        return self._checkpoint_dir / vertex_id(self._graph.name, sink)
 
     def _end_before(self, key: str, own_dir: Path | None) -> None:
         """The run of a query that has ended, which the program starts again: everything of it is noted. Without a

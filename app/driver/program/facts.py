@@ -3,12 +3,14 @@ can change."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.checkpoints import standing
 from app.driver.directories import directory_of
@@ -20,6 +22,10 @@ from app.model.locations import plain_location
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
 from app.model.planned import PlannedVertex
 from app.model.state_partitions import PROVIDER_SETTING, ROCKSDB
+
+PLAN_NOTE: Final = "slotwise-plan"
+"""In the directory of a query without a checkpoint of the program's: the `plan_digest` of what runs there."""
+_NUMBERS = re.compile(r"#\d+L?|@[0-9a-f]+|\b(?:plan_id|id)=\d+")
 
 
 def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
@@ -42,6 +48,12 @@ def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
             "what the query has counted would be lost; use spark.sparkContext.appName, or leave checkpointLocation out."
         )
     return place
+
+
+def plan_digest(frame: DataFrame) -> str:
+    """Equal for equal plans, in whichever attempt: the numbers that Spark gives are left out."""
+    text = _NUMBERS.sub("", str(frame._jdf.queryExecution().analyzed()))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def own_directory(session: SparkSession, checkpoint: str | None) -> Path | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError
-from app.driver.program.facts import identity_of
+from app.driver.program.facts import PLAN_NOTE, identity_of, plan_digest
 from app.driver.valves.shape import numbered, read_query, sink_name
 from app.driver.valves.spark import WriterFacts
 from app.model.analysis import Query
@@ -36,10 +37,12 @@ class KnownQueries:
     that of a query which runs is taken, and that of one which has ended is its own again.
     """
 
-    def __init__(self, stored: Iterable[Query] = (), *, on_trial: bool = False) -> None:
-        """``on_trial``: they are those of the version before. One that has another checkpoint now is the same query, so
-        that this is found out."""
-        self._on_trial = on_trial
+    def __init__(
+        self, stored: Iterable[Query], own_dir: Callable[[str], Path], *, on_trial: bool = False
+    ) -> None:
+        """``own_dir``: the job's directory of the query with this sink. ``on_trial``: they are those of the version
+        before. One that has another checkpoint now is the same query, so that this is found out."""
+        self._on_trial, self._own_dir = on_trial, own_dir
         self._queries = {query.sink.name: Known(tuple(map(planned_of, query.flow))) for query in stored}
         self._identities: dict[str, str] = {}
 
@@ -78,7 +81,8 @@ class KnownQueries:
             if not may_be_it and not (self._on_trial and is_stored):
                 continue
             found = self._read_as(known, frame, facts)
-            if may_be_it and not differences(known.vertices, found):
+            same = may_be_it and not differences(known.vertices, found)
+            if same and (known.where or self._is_plan_of(name, frame)):
                 return found
             if is_stored and (checkpoint is None or self._on_trial):
                 # Threads may start theirs in another order than before.
@@ -86,6 +90,15 @@ class KnownQueries:
         if other is not None:
             return self._checked(*other)
         return read_query(frame, facts, self._names(), 0)
+
+    def _is_plan_of(self, sink: str, frame: DataFrame) -> bool:
+        """Whether the query of ``sink`` in an attempt before may have been that of ``frame``: two of one shape may
+        filter otherwise."""
+        try:
+            noted = (self._own_dir(sink) / PLAN_NOTE).read_text(encoding="ascii")
+        except OSError:
+            return True
+        return noted == plan_digest(frame)
 
     def _under(self, checkpoint: str, session: SparkSession) -> Known | None:
         wanted = self._identity(checkpoint, session)

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from app.driver.failures import DriverError
 from app.driver.gate import start_behind
 from app.driver.locks import claim_own_checkpoint
+from app.driver.program.facts import PLAN_NOTE, plan_digest
 from app.driver.program.handle import Handle
 from app.driver.program.origin import SINK_NOTE
 from app.driver.repartition import Repartitioner
@@ -142,6 +143,8 @@ class ProgramQuery(StartedQuery):
     def __init__(self, asked: Asked, shared: Shared) -> None:
         asked.own_dir.mkdir(parents=True, exist_ok=True)
         (asked.own_dir / SINK_NOTE).write_text(asked.query.sink.name, encoding="utf-8")
+        if asked.checkpoint is None:
+            (asked.own_dir / PLAN_NOTE).write_text(plan_digest(asked.frame), encoding="ascii")
         place = asked.place or Path(asked.location)
         super().__init__(asked.query, shared, checkpoint_dir=place, begun_in=asked.own_dir)
         self.ends_by_itself = asked.facts.ends_by_itself

@@ -135,6 +135,36 @@ def test_it_is_told_that_a_query_has_lost_its_checkpoint(rig: Bench) -> None:
         driver.kill()
 
 
+ORDER = """
+import os, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.config("spark.sql.shuffle.partitions", 2).getOrCreate()
+rows = spark.readStream.format("rate").load()
+order = ["odd", "even"] if os.path.exists(sys.argv[1] + "-ids") else ["even", "odd"]
+for name in order:
+    counts = rows.filter(rows.value % 2 == ["even", "odd"].index(name)).groupBy("value").count()
+    query = counts.writeStream.outputMode("complete").foreachBatch(lambda frame, _: frame.count()).start()
+    with open(sys.argv[1] + "-ids", "a") as ids:
+        print(name, query.id, file=ids)
+spark.streams.awaitAnyTermination()
+"""
+
+
+def test_queries_of_one_shape_keep_their_state_in_whatever_order_they_are_started(rig: Bench) -> None:
+    document = job(rig, ORDER, ())
+    first = rig.start(document, **conf())
+    wait_for("a batch of each", lambda: len({each["query_id"] for each in rig.control_plane.batches}) == 2)
+    for report in of_type(rig, "query-started", 1):
+        document = grown_by(document, report)
+    first.kill()
+    begun = len(rig.control_plane.batches)
+    rig.start(document, **conf())
+    wait_for("another of each", lambda: len({e["query_id"] for e in rig.control_plane.batches[begun:]}) == 2)
+    ids = [line.split() for line in (rig.directory / "out-ids").read_text().splitlines()]
+    assert [name for name, _ in ids] == ["even", "odd", "odd", "even"]
+    assert ids[:2] == ids[:1:-1]
+
+
 LOOPS = """
 import gc, json, pathlib, sys
 from pyspark.sql import SparkSession

@@ -44,7 +44,8 @@ class Program:
     """Starts queries that read one source and count, without Spark."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *stored: Any, on_trial: bool = False) -> None:
-        self.known = KnownQueries(stored, on_trial=on_trial)
+        self.noted: dict[str, str] = {}
+        self.known = KnownQueries(stored, lambda sink: Noted(self.noted.get(sink)), on_trial=on_trial)  # type: ignore[arg-type,return-value]
         self.lines = 0
 
         def read_query(
@@ -61,12 +62,19 @@ class Program:
 
         patch.setattr(known, "read_query", read_query)
         patch.setattr(known, "sink_name", lambda facts: facts.name)
+        patch.setattr(known, "plan_digest", lambda frame: frame.plan)
         patch.setattr(known, "identity_of", lambda _session, checkpoint: checkpoint.removeprefix("file:"))
 
     def start(
-        self, name: str, checkpoint: str | None = None, *, source: str = "words", counts: bool = True
+        self,
+        name: str,
+        checkpoint: str | None = None,
+        *,
+        source: str = "words",
+        counts: bool = True,
+        plan: str = "",
     ) -> Run:
-        frame: Any = SimpleNamespace(source=source, counts=counts, sparkSession=None)
+        frame: Any = SimpleNamespace(source=source, counts=counts, sparkSession=None, plan=plan)
         facts: Any = SimpleNamespace(name=name)
         found = self.known.read(frame, facts, checkpoint)
         self.lines += 1
@@ -74,6 +82,21 @@ class Program:
         noted = (*found[:-1], replace(found[-1], checkpoint=checkpoint))
         self.known.note(noted, f"job.py, line {self.lines}", lambda: run.runs)
         return run
+
+
+class Noted:
+    """A directory of a query, with the note of its plan."""
+
+    def __init__(self, plan: str | None) -> None:
+        self._plan = plan
+
+    def __truediv__(self, _name: str) -> Noted:
+        return self
+
+    def read_text(self, **_: Any) -> str:
+        if self._plan is None:
+            raise FileNotFoundError
+        return self._plan
 
 
 class Run:
@@ -172,3 +195,26 @@ def test_a_query_with_another_checkpoint_is_itself_on_trial_and_else_one_more(
         program = Program(monkeypatch, *stored, on_trial=True)
         assert program.start("store", place).names == STORED
         assert program.start("store", "/c/3").names == SECOND, "what this run has started has its names"
+
+
+@pytest.mark.parametrize(
+    ("plans", "names"),
+    [
+        (("b", "a"), [SECOND, STORED]),
+        (("a", "b"), [STORED, SECOND]),
+        (("a", "new"), [STORED, SECOND]),
+        # What has none of these plans, because it has changed, is the first one that is free.
+        (("new", "newer"), [STORED, SECOND]),
+    ],
+)
+def test_two_of_one_shape_are_told_apart_by_their_plans(
+    monkeypatch: pytest.MonkeyPatch, plans: tuple[str, str], names: list[list[str]]
+) -> None:
+    second = tuple(
+        replace(one, name=name, inputs=tuple(f"{each} 2" for each in one.inputs))
+        for one, name in zip(PLANNED, SECOND, strict=True)
+    )
+    stored = queries(grown_program({"name": "job", "script": "job.py"}, PLANNED + second))
+    program = Program(monkeypatch, *stored)
+    program.noted = {"store": "a", "store 2": "b"}
+    assert [program.start("store", plan=plan).names for plan in plans] == names
