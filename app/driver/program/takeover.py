@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from app.driver.program.handle import Handle, Queries
 from app.driver.program.places import Places, failure_of, under_way
 from app.driver.program.settings import put_back, session_conf, settings_of
 from app.driver.program.term_signal import TermSignal
+from app.driver.program.threads import is_of_spark
 from app.driver.session import hide_session, unfit_setting
 from app.model.ownsettings import APP_NAME
 
@@ -290,8 +292,9 @@ class Takeover:
         return self.host.was_stopped
 
     def hang_if_stopping(self) -> None:
-        """The program gets no further before its queries run again, which they may never do in this process."""
-        while self.is_stopping:
+        """The program gets no further before its queries run again, which they may never do in this process. But for
+        what Spark has called, such as a function for each batch: the stop waits for its batch."""
+        while self.is_stopping and not is_of_spark(sys._getframe()):
             time.sleep(_POLL_S)
 
     def refuse(self, sentence: str) -> NoReturn:

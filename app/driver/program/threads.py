@@ -40,7 +40,7 @@ class ProgramThreads:
         now = time.monotonic()
         found = {}
         for ident, frame in sys._current_frames().items():
-            if self._places.of_frame(frame) is None or _is_of_spark(frame):
+            if self._places.of_frame(frame) is None or is_of_spark(frame):
                 continue
             inner = frame
             while inner.f_back is not None and self._places.named(inner.f_code.co_filename) is None:
@@ -54,7 +54,7 @@ class ProgramThreads:
         return {ident: now - since for ident, (_, since) in found.items()}
 
 
-def _is_of_spark(frame: FrameType | None) -> bool:
+def is_of_spark(frame: FrameType | None) -> bool:
     """Whether Spark has called what runs there, such as a function for each batch: it comes and goes with batches."""
     while frame is not None:
         if frame.f_code.co_name == _CALLED:

@@ -118,6 +118,7 @@ class ControlPlaneDouble:
         self.calls.append(
             {
                 "path": path,
+                "query": query,
                 "authorization": handler.headers.get("Authorization", ""),
                 "epoch": handler.headers.get("X-Slotwise-Epoch", ""),
             }

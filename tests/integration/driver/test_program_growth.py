@@ -165,6 +165,38 @@ def test_queries_of_one_shape_keep_their_state_in_whatever_order_they_are_starte
     assert ids[:2] == ids[:1:-1]
 
 
+INNER = """
+import os, pathlib, sys, time
+from pyspark.sql import SparkSession
+out = sys.argv[1]
+os.mkdir(out + "-in")
+pathlib.Path(out + "-in", "a").write_text("one\\ntwo")
+spark = SparkSession.builder.getOrCreate()
+
+def each(frame, batch):
+    pathlib.Path(out + "-batch").touch()
+    while not os.path.exists(out + "-go"):
+        time.sleep(0.1)
+    lines = spark.readStream.text(out + "-in").writeStream.trigger(availableNow=True)
+    query = lines.format("noop").option("checkpointLocation", out + "-inner").start()
+    print("the inner one ended:", query.awaitTermination(60))
+
+rows = spark.readStream.format("rate").load().writeStream.foreachBatch(each).queryName("outer")
+rows.start().awaitTermination()
+"""
+
+
+def test_a_batch_that_runs_a_query_of_its_own_holds_up_no_stop(rig: Bench) -> None:
+    driver = rig.start(job(rig, INNER, ()), **conf())
+    wait_for("its batch", lambda: (rig.directory / "out-batch").exists())
+    rig.control_plane.order(stop="drain")
+    wait_for("the stop", lambda: "stop=drain" in rig.control_plane.calls[-1]["query"])
+    (rig.directory / "out-go").touch()
+    the_end(rig, "stopped")
+    assert driver.exit_status() == 0
+    assert "the inner one ended: True" in driver.log
+
+
 LOOPS = """
 import gc, json, pathlib, sys
 from pyspark.sql import SparkSession
