@@ -86,7 +86,7 @@ class BaseAttempt(ABC):
         self._client: ControlPlaneClient | None = None
         self._executors: Executors | None = None
         self._sight: ExecutorSight | None = None
-        self._host_slots = None if spec.executors else HostSlots(spec.held_slots, spec.slots)
+        self._host_slots = None if spec.executors else HostSlots(spec.held_slots)
         use_rules(spec)
 
     def terminate(self) -> bool:

@@ -6,6 +6,7 @@ that run are never cut short: a core that is taken goes as soon as one of them h
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,19 +15,17 @@ from pyspark import SparkContext
 
 from app.driver.scala import class_loader, made, scala_context
 
+_CORES = re.compile(r"local\[([0-9]+)")
 _counted: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 """The ``Cores`` of each context: a later attempt in this process goes on with the count of the one before."""
 
 
 class HostSlots:
-    """The slots that a job holds on its host. Thread-safe.
+    """The slots that a job holds on its host. Thread-safe. ``slots``: how many, until something else is set."""
 
-    ``slots``: how many, until something else is set. ``cores``: N of local[N].
-    """
-
-    def __init__(self, slots: int, cores: int) -> None:
+    def __init__(self, slots: int) -> None:
         self._lock = threading.Lock()
-        self._slots, self._cores = slots, cores
+        self._slots = slots
         self._context: SparkContext | None = None
 
     def take_up(self, context: SparkContext) -> None:
@@ -54,10 +53,12 @@ class HostSlots:
         if context is None:
             return
         if context not in _counted:
-            if self._slots == self._cores:
+            # Those of an attempt before, if it had the same context.
+            cores = int(_CORES.findall(str(context.master))[0])
+            if self._slots == cores:
                 # As it was started: what counts them need not be compiled.
                 return
-            _counted[context] = made(context._jvm, counter(context), scala_context(context), self._cores)
+            _counted[context] = made(context._jvm, counter(context), scala_context(context), cores)
         _counted[context].set(self._slots)
 
 

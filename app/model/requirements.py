@@ -24,6 +24,12 @@ class Bounds:
         return Bounds(min(self.lower, most), min(self.upper, most))
 
 
+def bounds_at_first(vertex: JobVertex, *, reactive: bool) -> Bounds:
+    """What ``vertex`` has until something else is declared. In reactive mode there is no upper bound but the max
+    parallelism."""
+    return Bounds(vertex.lower_bound, vertex.max_parallelism if reactive else vertex.parallelism)
+
+
 class OnTimeout(StrEnum):
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"

@@ -96,7 +96,8 @@ def change_in_words(graph: JobGraph, before: Iterable[tuple[str, int]], after: M
     parts = [
         f"the state of {graph.by_id[vertex].name} from {number} to {after[vertex]} partitions"
         for vertex, number in before
-        if after.get(vertex, number) != number
+        # One that has left the graph meanwhile has nothing to redistribute.
+        if vertex in graph.by_id and after.get(vertex, number) != number
     ]
     return " and ".join(parts)
 

@@ -75,7 +75,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
         # Starts by the program that Spark was asked for, and those that are noted.
         self._starts = self._noted = 0
         self._listeners: dict[int, QueryListener] = {}
-        self._program_ended: ProgramEnded | None = None
         # Of a program without a known query the control plane takes it that it runs.
         self._told_running = self._awaits_query = self._graph.awaits_query
         self._began_at = time.monotonic()
@@ -95,6 +94,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if isinstance(session, Ending):
             return session
         self._equip(session, functions)
+        self._keep_to_slots(session)
         self._take_up(session)
         self._expect_failures(lambda query: ProgramQuery(self._asked[query.key], self._shared))
         if before is not None:
@@ -142,8 +142,12 @@ class ProgramAttempt(BeginsProgram, Attempt):
         before._starting.release()
 
     def _can_be_followed(self) -> bool:
-        # Whatever the program begins to start from here on is for the attempt that follows.
-        return bool(self._ran) and self._program_ended is None and self._starting.acquire(blocking=False)
+        if not self._ran or self._program_ended is not None or not self._starting.acquire(blocking=False):
+            return False
+        # From here on what the program starts is for the attempt that follows; not what it has started since the stop.
+        if not (is_settled := self._starts == self._noted):
+            self._starting.release()
+        return is_settled
 
     def _begin_stop(self, order: Orders | Terminate) -> None:
         if self._stop is None:
@@ -232,8 +236,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
         after it has waited for others."""
         if not self._queries and not self._ended:
             return
-        expected = partitions_of_queries(self._graph)
         found = {key: number for key, number in self._partitions.items() if key not in self._told_of}
+        # In this order: the program may be starting another query.
+        expected = partitions_of_queries(self._graph)
         self._told_of |= found.keys()
         is_answer = self.spec.repartition and (found or not self._told_running)
         if is_answer or any(expected[key] != number for key, number in found.items()):
@@ -252,24 +257,18 @@ class ProgramAttempt(BeginsProgram, Attempt):
     def _watch(self) -> None:
         """A program may wait in ways that cannot be observed: for a lock, a signal, or asleep before its next look."""
         assert self._takeover is not None
-        threads = ProgramThreads(self._takeover.places)
-
-        def is_over() -> bool:
-            return self._told_running or self._over.is_set() or self._after is not None
-
-        def watch() -> None:
-            threads.await_idle(self._only_queries_work, is_over)
-            self._inbox.put(self._note_running)
-
-        if not is_over():
-            threading.Thread(target=watch, name="waits", daemon=True).start()
+        threads, then = ProgramThreads(self._takeover.places), partial(self._inbox.put, self._note_running)
+        threads.call_when_idle(
+            self._only_queries_work,
+            lambda: self._told_running or self._over.is_set() or self._after is not None,
+            then,
+        )
 
     def _only_queries_work(self) -> bool:
         """Whether Spark does nothing for the program but to run its queries."""
         tracker = self._session.sparkContext.statusTracker()
         active = set(tracker.getActiveJobsIds())
-        of_queries = {job for each in list(self._by_run) for job in tracker.getJobIdsForGroup(each)}
-        return active <= of_queries
+        return active <= {job for each in [*self._by_run] for job in tracker.getJobIdsForGroup(each)}
 
     @property
     def _program_queries(self) -> list[ProgramQuery]:
@@ -438,6 +437,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
                     f"What the former run had begun did not end within {END_S:.0f} s.", recoverable=True
                 )
             time.sleep(_POLL_S)
+        self._may_commit()
         begin_anew(own_dir)
 
     def _retire(self, key: str, answer: Future[StartedQuery | None]) -> Ending | None:

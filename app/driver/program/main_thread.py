@@ -175,6 +175,7 @@ class InMainThread(BaseAttempt, Host):
         self._may_run, self._taken_up, self._over = (threading.Event() for _ in range(3))
         # The program's calls, once it runs.
         self._takeover: Takeover | None = None
+        self._program_ended: ProgramEnded | None = None
         # Somebody else than its server has told the process to end, and the program handles that.
         self._told_to_end = self._ends_by_order = False
         # Of an end of a query the program hears nothing.
@@ -254,6 +255,8 @@ class InMainThread(BaseAttempt, Host):
     def _let_program_end(self) -> None:
         """The job is stopped: its queries have ended, also for the program, which handles that as with `spark-submit`.
         The server ends what takes too long."""
+        if self._program_ended is not None:
+            return
         # No query is started any more.
         self._taken_up.clear()
         self._ends_by_order, self._hides_ends = True, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -34,6 +35,17 @@ class ProgramThreads:
                     return
                 seen.clear()
             time.sleep(_POLL_S)
+
+    def call_when_idle(
+        self, may_be: Callable[[], bool], over: Callable[[], bool], then: Callable[[], object]
+    ) -> None:
+        """``then``, in a thread of its own, once that is so."""
+
+        def watch() -> None:
+            self.await_idle(may_be, over)
+            then()
+
+        threading.Thread(target=watch, name="waits", daemon=True).start()
 
     def _still_s(self, seen: dict[int, tuple[_Position, float]]) -> dict[int, float]:
         """For how long each thread that waits for no query has been where it is; ``seen`` is kept between two looks."""

@@ -18,7 +18,8 @@ from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
 from app.model.plan import Plan
-from app.model.requirements import Bounds
+from app.model.requirements import Bounds, bounds_at_first
+from app.model.rescale import TriggerCause
 from app.scheduler.adaptive import slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import QueryEnded, QueryStarted
@@ -53,9 +54,8 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     if isinstance(event, QueryStarted):
         if key not in state.started:
             draft.set(started=(*state.started, key))
-        if event.begins_anew:
-            name = event.graph.by_id[key].name
-            timeline.note(draft, f"The query of {name} begins anew: its checkpoint was empty or gone.")
+        if event.begins_anew and key in event.graph.by_id:
+            _tell_of_beginning(draft, event.graph.by_id[key].name)
         if event.graph.vertices != before.vertices:
             _grow(draft, evolve(event.graph, ended=ended), event)
             return
@@ -64,6 +64,14 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     if ended != before.ended:
         draft.set(graph=evolve(before, ended=ended))
         slot_declaration.declare(draft)
+
+
+def _tell_of_beginning(draft: Draft, name: str) -> None:
+    told = f"The query of {name} begins anew: its checkpoint was empty or gone."
+    if draft.state.timeline.open is None:
+        timeline.tell(draft, TriggerCause.INITIAL_SCHEDULE, told)
+    else:
+        timeline.note(draft, told)
 
 
 def absent(state: JobState) -> frozenset[str]:
@@ -97,7 +105,8 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     most = 1 if running is None else running.slot_count
     new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
     number = state.requirements.version + 1
-    bounds = {vertex.id: Bounds(vertex.lower_bound, vertex.parallelism) for vertex in added} | declared
+    reactive = state.options.is_reactive
+    bounds = {one.id: bounds_at_first(one, reactive=reactive) for one in added} | declared
     names = ", ".join(vertex.name for vertex in added) or "no vertex that was not there"
     why = f"The program has started a query with {names}."
     requirements = evolve(
@@ -168,7 +177,14 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         taken = evolve(taken, good=_within(taken.good, graph), tried=_within(taken.tried, graph))
         taken = None if is_first or taken.good == taken.tried else taken
     waiting = () if is_first else state.pending
-    former = (evolve(one, former=_within(one.former, graph)) for one in waiting)
+    former = (
+        evolve(
+            one,
+            former=_within(one.former, graph),
+            former_partitions=_within(one.former_partitions, graph),
+        )
+        for one in waiting
+    )
     draft.set(
         plan=plan_of(state.plan),
         last_plan=plan_of(state.last_plan),

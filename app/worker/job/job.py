@@ -210,7 +210,6 @@ class Job:
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)
-        self.acknowledged = (attempt, report.seq)
         if report.type == "query-started":
             refusal = refuse_checkpoint(self.state, report.planned, self._keeper.jobs.values(), self._places)
             self.worker.deliver(lambda state: query_started(state, report, attempt, refusal))
@@ -218,6 +217,7 @@ class Job:
             await self.worker.settle()
         elif (event := event_of(report, attempt, self._meter)) is not None:
             self.worker.deliver(event)
+        self.acknowledged = (attempt, report.seq)
 
     def _tell_of_batches(self, report: Report, attempt: int, now_ms: int) -> None:
         """With the report's acknowledgement, so that an event costs no transaction of its own."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobType, JobVertex
 from app.model.options import JobOptions
-from app.model.requirements import Bounds, Deadline, Requirements, validate_bounds
+from app.model.requirements import Bounds, Deadline, Requirements, bounds_at_first, validate_bounds
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
@@ -47,13 +47,7 @@ def initial_requirements(
     return Requirements(
         uuid=derive_id(job_id, "requirements", 1),
         version=1,
-        bounds=tuple(
-            (
-                vertex.id,
-                Bounds(vertex.lower_bound, vertex.max_parallelism if reactive else vertex.parallelism),
-            )
-            for vertex in graph.vertices
-        ),
+        bounds=tuple((vertex.id, bounds_at_first(vertex, reactive=reactive)) for vertex in graph.vertices),
         requested_by=requested_by,
     )
 
@@ -245,7 +239,7 @@ def not_there_yet(state: JobState) -> Numbers:
     return tuple(
         (vertex, number)
         for vertex, number in state.requirements.state_partitions
-        if graph.by_id[vertex].max_parallelism != number
+        if vertex in graph.by_id and graph.by_id[vertex].max_parallelism != number
     )
 
 

@@ -192,6 +192,25 @@ def test_the_record_of_a_restart_says_that_a_query_has_lost_its_checkpoint(begin
     assert said is begins_anew
 
 
+def test_what_begins_anew_while_nothing_changes_has_a_record_of_its_own() -> None:
+    job = running()
+    before = len(job.records)
+    job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, (), begins_anew=True))
+    (told,) = job.records[before:]
+    assert told.message == "The query of sink-1 begins anew: its checkpoint was empty or gone."
+
+
+def test_in_reactive_mode_what_comes_has_no_upper_bound_but_its_max_parallelism() -> None:
+    job = Job(graph_of(1), options={**AT_ONCE, "scheduler-mode": "reactive"}).run(held=9)
+    job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, ()))
+    start(job, 2)
+    bounds, most = (
+        job.state.requirements.as_dict(),
+        {one.id: one.max_parallelism for one in graph_of(2).vertices},
+    )
+    assert {vertex: bounds[vertex].upper for vertex in most} == most and max(most.values()) > 4
+
+
 def test_bounds_of_vertices_that_leave_the_graph_wait_for_them() -> None:
     job = running(held=4)
     start(job, 2)
