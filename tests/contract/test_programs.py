@@ -143,6 +143,18 @@ async def test_a_program_is_accepted_at_once_and_has_one_vertex_until_its_first_
     }
 
 
+async def test_a_cap_below_the_lower_bound_of_a_vertex_that_is_to_come_is_refused(world: World) -> None:
+    wanted = {"bounds": {"counts": {"lowerBound": 3, "upperBound": 4}}}
+    sentence = "The cap of 2 slot(s) is below the 3 that the lower bounds need"
+    answer = await post(world, {**wanted, "config": {"slotwise.slots.cap": "2"}})
+    assert answer.status_code == 400 and sentence in answer.text
+    job_id = (await post(world, wanted)).json()["jobid"]
+    await begun(world, job_id)
+    share = {"weight": 1, "priority": 0, "cap": 2}
+    answer = await world.http.put(f"/jobs/{job_id}/slot-share", json=share)
+    assert answer.status_code == 409 and sentence in answer.text
+
+
 async def test_bounds_that_are_put_before_the_first_query_may_come_again(world: World) -> None:
     job_id = (await post(world)).json()["jobid"]
     await begun(world, job_id)

@@ -131,7 +131,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
     refuse_stale(update, known.version)
     if known.asks(update.weight, update.priority, update.cap):
         return RequestDecision(None, RequirementsResult(known.version, changed=False))
-    conflict = beyond_cap(Demand.of(state.graph, state.bounds).minimal, update.cap)
+    conflict = beyond_cap(_least_slots(state.graph, state.bounds), update.cap)
     if conflict is not None:
         raise StateConflict(conflict)
     version = known.version + 1
@@ -154,5 +154,11 @@ def refusal_by_cap(state: JobState, requirements: Requirements) -> str | None:
 
 def refusal_at_submission(graph: JobGraph, requirements: Requirements, options: JobOptions) -> list[str]:
     """A sentence if the cap of a graph is below its own lower bounds."""
-    conflict = beyond_cap(Demand.of(graph, requirements).minimal, options.slots_cap)
+    conflict = beyond_cap(_least_slots(graph, requirements), options.slots_cap)
     return [] if conflict is None else [f"config: Option slotwise.slots.cap: {conflict}"]
+
+
+def _least_slots(graph: JobGraph, requirements: Requirements) -> int:
+    """The slots of the lower bounds, also of those that wait for vertices of a program."""
+    waiting = [one.lower or 0 for one in graph.bounds if one.vertex not in graph.by_name]
+    return max(Demand.of(graph, requirements).minimal, *waiting, 0)
