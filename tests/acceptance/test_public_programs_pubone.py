@@ -21,7 +21,7 @@ from tests.acceptance.test_programs import differences
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
-RESCALES = 4
+RESCALES = 3
 
 
 class AccessLogs(Program):
@@ -143,7 +143,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 def test_its_output_is_that_of_a_plain_run(deployment: Deployment, tmp_path: Path, name: str) -> None:
     program = PROGRAMS[name]
     alone, ours = (Place(tmp_path / "input", tmp_path / run) for run in ("plain", "slotwise"))
-    feeder = program.feeder(ours.input)
+    feeder = program.feeder(ours.input, pause_s=2.0)
     feeder.write(10)
     feeder.start()
     outcome = run_rescaled(deployment, program, ours, feeder, rescales=RESCALES, seed=len(name))

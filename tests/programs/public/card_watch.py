@@ -42,7 +42,7 @@ class CardProcessor(StatefulProcessor):
             print(f"[ERROR] Initialization failed: {e!s}")
             raise
 
-    def handleInputRows(self, key, rows: Iterator[pd.DataFrame], timer_values) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key, rows: Iterator[pd.DataFrame], timerValues) -> Iterator[pd.DataFrame]:
         pdf = pd.concat(list(rows)).sort_values("ms", kind="stable")
         found = []
         last_ms = self.last.get()[0] if self.last.exists() else None
@@ -64,7 +64,7 @@ class CardProcessor(StatefulProcessor):
         self.handle.registerTimer(last_ms + self.SILENCE_MS)
         yield pd.DataFrame(found, columns=COLUMNS)
 
-    def handleExpiredTimer(self, key, timer_values, expired_timer_info) -> Iterator[pd.DataFrame]:
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame(self._silent(key), columns=COLUMNS)
         self.last.clear()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 SOURCE_DIR, OUTPUT_DIR, CHECKPOINT_DIR = sys.argv[1:]
 INACTIVITY = pd.Timedelta(seconds=30)
@@ -24,7 +24,7 @@ session_fields = [
     StructField("start_time", TimestampType()),
     StructField("end_time", TimestampType()),
     StructField("clicks", LongType()),
-    StructField("pages", ArrayType(StringType())),
+    StructField("pages", StringType()),
 ]
 state_schema = StructType(session_fields)
 output_schema = StructType([StructField("user_id", StringType()), *session_fields])
@@ -42,7 +42,7 @@ def closed(user: str, session: tuple) -> pd.DataFrame:
             "start_time": [pd.Timestamp(start)],
             "end_time": [pd.Timestamp(end)],
             "clicks": [clicks],
-            "pages": [list(pages)],
+            "pages": [pages],
         }
     )
 
@@ -61,13 +61,13 @@ def sessionize(key: tuple[Any], pdfs: Iterable[pd.DataFrame], state: GroupState)
             yield closed(user_id, session)
             session = None
         if session is None:
-            session = (event.event_time, event.event_time, 0, [])
+            session = (event.event_time, event.event_time, 0, event.page)
         start, end, clicks, pages = session
         session = (
             min(pd.Timestamp(start), event.event_time),
             max(pd.Timestamp(end), event.event_time),
             clicks + 1,
-            sorted({*pages, event.page}),
+            " ".join(sorted({*pages.split(), event.page})),
         )
     state.update(session)
     state.setTimeoutTimestamp(int((session[1] + INACTIVITY).timestamp() * 1000))
