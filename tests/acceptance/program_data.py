@@ -12,6 +12,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,17 @@ FILE_S, ROWS, PAGES, VISITS, VISIT_S = 2.0, 100, 10, 12, 20
 # Long after everything else: it closes every window, join and timer but those of its own.
 LAST_S = 100_000.0
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Input of one more shape: the rows, or lines of text, of each file, and the one that comes last."""
+
+    rows: Callable[[int], list[Any]]
+    end: Row | str
+
+    def __call__(self, number: int) -> list[Any]:
+        return self.rows(number)
 
 
 def event(number: int, index: int) -> Row:
@@ -64,7 +76,9 @@ def payments(number: int) -> list[Row]:
     return found
 
 
-def last(made: Callable[[int], list[Row]]) -> list[Row]:
+def last(made: Callable[[int], list[Row]]) -> list[Any]:
+    if isinstance(made, Stream):
+        return [made.end]
     at = START + timedelta(seconds=LAST_S)
     rows: dict[Callable[[int], list[Row]], Row] = {
         events: row(-1, "last", "page-0", 0, LAST_S),
@@ -74,7 +88,7 @@ def last(made: Callable[[int], list[Row]]) -> list[Row]:
     return [rows[made]]
 
 
-def write(folder: Path, number: int, rows: list[Row]) -> None:
+def write(folder: Path, number: int, rows: list[Any]) -> None:
     """As other programs hand over files: written beside the folder and moved in.
 
     Spark takes files in the order of their times, in milliseconds: each has one of its own, or they would come late.
@@ -84,7 +98,7 @@ def write(folder: Path, number: int, rows: list[Row]) -> None:
     if folder.name.endswith("parquet"):
         pq.write_table(pa.Table.from_pylist(rows), temporary)
     else:
-        lines = (json.dumps(one, default=datetime.isoformat) for one in rows)
+        lines = (one if isinstance(one, str) else json.dumps(one, default=datetime.isoformat) for one in rows)
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     os.utime(temporary, (START.timestamp() + number, START.timestamp() + number))
     os.rename(temporary, folder / name)

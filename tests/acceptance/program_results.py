@@ -12,13 +12,14 @@ from typing import Any
 
 import psycopg
 
-from tests.outputs import batch_of, entries, newest, rows_of
+from tests.outputs import batch_of, entries, files_of, newest, rows_of
 
 Rows = list[tuple[Any, ...]]
 
 
 def is_at_end(checkpoint: Path, sources: list[Path]) -> bool:
-    """Whether a query has committed every file of its ``sources`` and has nothing left to do.
+    """Whether a query has committed every file of its ``sources``, folders of files or outputs of queries, and has
+    nothing left to do.
 
     The last batch is committed, contains all files, and advanced no watermark that a batch without data would use.
     """
@@ -34,7 +35,7 @@ def is_at_end(checkpoint: Path, sources: list[Path]) -> bool:
         latest = newest(log)
         if latest is None or json.loads(end)["logOffset"] != batch_of(latest):
             return False
-        if {one["path"] for one in entries(log)} != {f"file://{file}" for file in folder.iterdir()}:
+        if {one["path"] for one in entries(log)} != {f"file://{file}" for file in files_of(folder)}:
             return False
     return True
 

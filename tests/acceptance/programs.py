@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import pytest
 
 from app.cluster.runtimes import OWN, Kind
 from tests import environments
-from tests.acceptance import program_data, program_results
+from tests.acceptance import program_data, program_results, program_streams
 from tests.acceptance.deployment import OK, ROOT, SLOTS, Deployment, is_alive, wait_for
 from tests.acceptance.program_results import Rows
 
@@ -67,6 +68,9 @@ class Program:
     inputs: tuple[str, ...] = ("events",)
     # Where in its checkpoint and in its output each query has its own.
     queries: tuple[str, ...] = ("",)
+    # Which query reads the output of which other one, that stands before it, and not the inputs.
+    reads: Mapping[str, str] = field(default_factory=dict)
+    # Besides the script; of a directory it gets the modules, as a zip file.
     files: tuple[str, ...] = ()
     # By itself, when it has done what there is.
     ends: bool = False
@@ -103,9 +107,21 @@ class Program:
         places = {"output": place.output, "checkpoint": place.checkpoint, "database": place.database}
         return self.arguments.format(**{**names, **places}).split()
 
+    @property
+    def sinks(self) -> int:
+        """How many queries it starts."""
+        return len(self.queries)
+
+    def sources(self, place: Place, query: str) -> list[Path]:
+        if query in self.reads:
+            return [place.output / self.reads[query]]
+        return [place.input / name for name in self.inputs]
+
     def is_at_end(self, place: Place) -> bool:
-        sources = [place.input / name for name in self.inputs]
-        return all(program_results.is_at_end(place.checkpoint / query, sources) for query in self.queries)
+        return all(
+            program_results.is_at_end(place.checkpoint / query, self.sources(place, query))
+            for query in self.queries
+        )
 
     def rows(self, place: Place) -> dict[str, Rows]:
         if self.read is not None:
@@ -113,7 +129,11 @@ class Program:
         return {query: program_results.file_sink(place.output / query) for query in self.queries}
 
     def feeder(self, folder: Path, *, pause_s: float = 1.0, most: int = 1000) -> program_data.Feeder:
-        made = {"orders": program_data.orders, "payments": program_data.payments}
+        made: dict[str, Callable[[int], list[Any]]] = {
+            "orders": program_data.orders,
+            "payments": program_data.payments,
+            **program_streams.STREAMS,
+        }
         folders = {folder / name: made.get(name, program_data.events) for name in self.inputs}
         return program_data.Feeder(folders, pause_s, most)
 
@@ -142,8 +162,10 @@ def plain(
     log: Path,
     kind: Kind = OWN,
     config: Mapping[str, str] | None = None,
+    directory: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`python job.py` in its folder, its environment activated, on as many cores as Slotwise has slots.
+    """`python job.py` in ``directory``, by default that of the script, its environment activated, on as many cores as
+    Slotwise has slots.
 
     Killed with its JVM at the end.
     """
@@ -161,7 +183,7 @@ def plain(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            cwd=script.parent,
+            cwd=directory or script.parent,
             env={**os.environ, "PATH": path, "PYSPARK_SUBMIT_ARGS": submit, "PYTHONUNBUFFERED": "1"},
         )
     try:
@@ -177,7 +199,8 @@ def run_plain(program: Program, place: Place) -> str:
     log = place.own / "plain.log"
     place.own.mkdir(parents=True, exist_ok=True)
     script, command = PROGRAMS / program.script, program.command(place)
-    with plain(script, command, log, program.kind, program.config) as process:
+    # What it writes to its working directory is not to be left beside the script.
+    with plain(script, command, log, program.kind, program.config, place.own) as process:
 
         def reached() -> bool:
             ended = process.poll()
@@ -300,8 +323,9 @@ class Feeds(Protocol):
 def submit_program(deployment: Deployment, program: Program, place: Place, **config: str) -> None:
     """Submit it, and wait until it has started its queries."""
     place.own.mkdir(parents=True, exist_ok=True)
-    options = ["--name", program.script, *program.options]
-    options += [part for name in program.files for part in ("--file", str(PROGRAMS / name))]
+    options = ["--name", Path(program.script).name, *program.options]
+    files = [sendable(PROGRAMS / name, place.own) for name in program.files]
+    options += [part for file in files for part in ("--file", str(file))]
     submit(
         deployment,
         PROGRAMS / program.script,
@@ -309,7 +333,17 @@ def submit_program(deployment: Deployment, program: Program, place: Place, **con
         *options,
         config={**program.config, **config},
     )
-    await_queries(deployment, len(program.queries))
+    await_queries(deployment, program.sinks)
+
+
+def sendable(file: Path, own: Path) -> Path:
+    """``file``, or a zip file of the package that it is the directory of."""
+    if not file.is_dir():
+        return file
+    with zipfile.ZipFile(own / f"{file.name}.zip", "w") as zipped:
+        for module in sorted(file.rglob("*.py")):
+            zipped.write(module, module.relative_to(file.parent))
+    return own / f"{file.name}.zip"
 
 
 def run_rescaled(

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from app.driver.checkpoints import begin_anew
 from app.driver.failures import DriverError
 from app.driver.gate import start_behind
 from app.driver.locks import claim_own_checkpoint
@@ -75,6 +76,13 @@ class Asked:
         """The location of the checkpoint that Spark is told."""
         return self.checkpoint or str(self.own_dir)
 
+    def prepare(self) -> None:
+        """The directory of the job for the query, without the checkpoint there if Spark could not go on from it: the
+        rows of a table in memory are gone with the run before, unless each batch writes all of them."""
+        if self.checkpoint is None and self.facts.format == "memory" and self.facts.output_mode != "complete":
+            begin_anew(self.own_dir)
+        self.own_dir.mkdir(parents=True, exist_ok=True)
+
     def files_may_be_gone(self) -> bool:
         return may_be_gone(self.session, options_of_sources(self.frame, self.facts.output_mode))
 
@@ -107,6 +115,7 @@ class Asked:
             DriverError: a planned batch could not be run, or another driver writes the checkpoint.
             Fenced: another driver owns the job.
         """
+        self.prepare()
         place = self.place
         if place is None:
             if ordered and self.query.state_partitions is not None:
@@ -141,7 +150,7 @@ class ProgramQuery(StartedQuery):
     """One run of a query of a program."""
 
     def __init__(self, asked: Asked, shared: Shared) -> None:
-        asked.own_dir.mkdir(parents=True, exist_ok=True)
+        asked.prepare()
         (asked.own_dir / SINK_NOTE).write_text(asked.query.sink.name, encoding="utf-8")
         if asked.checkpoint is None:
             (asked.own_dir / PLAN_NOTE).write_text(plan_digest(asked.frame), encoding="ascii")
