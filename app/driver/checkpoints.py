@@ -155,6 +155,9 @@ def _read(log: Path, batch: int, again: str = "") -> dict[str, Any]:
         raise DriverError(told, recoverable=True, by_files=True) from error
     except ValueError:
         what = "damaged"
+    if (log / f".{batch}.crc").exists():
+        # With it there, Hadoop does not write the file anew.
+        again = again.replace("remove it,", f"remove it and .{batch}.crc,")
     raise damaged_file(file, what, again)
 
 

@@ -126,6 +126,16 @@ def test_a_damaged_file_of_a_log_is_final_and_one_sentence(
     assert (found.value.recoverable, found.value.by_files) == (False, True)
 
 
+def test_a_checksum_is_to_be_removed_too(checkpoint: Path) -> None:
+    planned(checkpoint, 3, 8)
+    (checkpoint / "offsets" / ".3.crc").touch()
+    (checkpoint / "offsets" / "3").write_text("")
+    with pytest.raises(
+        DriverError, match=r"batch 3, remove it and \.3\.crc, so that the batch is planned anew"
+    ):
+        standing(checkpoint)
+
+
 @pytest.mark.parametrize("is_late", [True, False])
 def test_a_missing_file_may_still_come_for_a_minute(checkpoint: Path, is_late: bool) -> None:
     (checkpoint / "offsets" / "2").unlink()
