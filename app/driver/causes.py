@@ -173,7 +173,7 @@ _OF_FILES: Final = re.compile(
     r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
     r"|STATE_STORE_(?:KEY_|VALUE_)?ROW_(?:FORMAT_VALIDATION|CHECKSUM_VERIFICATION)_(?:FAILURE|FAILED)"
     r"|STDS_FAILED_TO_READ_(?:OPERATOR_METADATA|STATE_SCHEMA))[A-Z_.]*\]"
-    r"|Failed to read log file|batch \d+ doesn't exist"
+    r"|Failed to read log file|batch \d+ (?:doesn't exist|not found in offset log)"
 )
 _FILE_CLASSES: Final = frozenset(
     {"ChecksumException", "JsonParseException", "ParquetDecodingException", "BlockMissingException"}

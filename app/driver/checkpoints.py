@@ -19,15 +19,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from app.driver.damaged import damaged_file, missing_file
 from app.driver.failures import DriverError
 from app.durablefiles import sync_to_disk
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_VERSION = re.compile(r"v\d+")
 # Spark writes these files once, under another name first, and never changes them.
 _SHARED = "state"
 _BESIDE = ".slotwise-"
@@ -68,13 +72,21 @@ def standing(checkpoint: Path) -> Standing:
     """How far the checkpoint is.
 
     Raises:
-        DriverError: Spark wrote something there that is not understood.
+        DriverError: a file without which Spark runs no batch is empty, damaged or missing.
     """
-    planned = newest_batch(checkpoint / "offsets")
-    committed = min(newest_batch(checkpoint / "commits"), planned)
-    return Standing(
-        planned, committed, _partitions_of(checkpoint, planned), _partitions_of(checkpoint, committed)
-    )
+    offsets, commits = checkpoint / "offsets", checkpoint / "commits"
+    # In this order: what is committed meanwhile is planned.
+    committed = newest_batch(commits)
+    planned = newest_batch(offsets)
+    is_whole = planned <= committed
+    if is_whole and (offsets / str(planned - 1)).exists():
+        # Spark reads it to find out what its sources have given.
+        _read(offsets, planned - 1)
+    anew = f"if the sink has nothing of batch {planned}, remove it, so that the batch is planned anew"
+    of_planned = _read(offsets, planned, "" if is_whole else anew)
+    of_committed = _read(offsets, committed)
+    _read(commits, committed, f"remove it, so that batch {planned} runs again, as after a failure" * is_whole)
+    return Standing(planned, committed, _partitions_of(of_planned), _partitions_of(of_committed))
 
 
 def source_count(checkpoint: Path) -> int | None:
@@ -131,20 +143,38 @@ def newest_batch(directory: Path) -> int:
         return -1
 
 
-def _partitions_of(checkpoint: Path, batch: int) -> int | None:
+def _partitions_of(about: Mapping[str, Any]) -> int | None:
+    number = about.get("conf", {}).get(_PARTITIONS)
+    return None if number is None else int(number)
+
+
+def _read(log: Path, batch: int, again: str = "") -> dict[str, Any]:
+    """What a log of Spark's says about a batch, empty for none. ``again`` as in `damaged_file`.
+
+    Raises:
+        DriverError: its file is not what Spark writes.
+    """
     if batch < 0:
-        return None
-    file = checkpoint / "offsets" / str(batch)
+        return {}
+    file = log / str(batch)
     try:
-        # A version, then one line about the batch, then one for each source.
-        about = json.loads(file.read_text(encoding="utf-8").split("\n", 2)[1])
-        return int(about["conf"][_PARTITIONS])
-    except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
-        raise DriverError(
-            f"The file {file} does not say how many state partitions there are.",
-            recoverable=True,
-            by_files=True,
-        ) from error
+        # A version, then one line about the batch, then in offsets one for each source.
+        version, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
+        about = json.loads(lines[0]) if lines else None
+        if _VERSION.fullmatch(version) and isinstance(about, dict):
+            return about
+        what = "damaged" if version else "empty"
+    except FileNotFoundError:
+        raise missing_file(file) from None
+    except OSError as error:
+        told = f"The file {file} of the checkpoint cannot be read: {error.strerror}."
+        raise DriverError(told, recoverable=True, by_files=True) from error
+    except ValueError:
+        what = "damaged"
+    if (log / f".{batch}.crc").exists():
+        # With it there, Hadoop does not write the file anew.
+        again = again.replace("remove it,", f"remove it and .{batch}.crc,")
+    raise damaged_file(file, what, again)
 
 
 # ---- batches of before

@@ -194,7 +194,8 @@ class DocumentQuery(StartedQuery):
     def start(self) -> None:
         self._sink.prepare()
         options = [each for vertex in self.query.streams for each in vertex.operation.options]  # type: ignore[union-attr]
-        check_planned_files(self.checkpoint_dir, may_be_gone=partial(may_be_gone, self._session, options))
+        gone = partial(may_be_gone, self._session, options)
+        check_planned_files(self.checkpoint_dir, notes=self.checkpoint_dir, may_be_gone=gone)
         frame, self._frame = self._frame, None
         if frame is None:
             frame = self._builder.build(self._session, self._plans.current.parallelism)

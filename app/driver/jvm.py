@@ -23,7 +23,7 @@ from pathlib import Path
 
 from app.driver.failures import DriverError, Failure, one_line
 from app.durablefiles import write_whole
-from app.model.javaoptions import MEMORY_SETTING, OPENED_PACKAGES
+from app.model.javaoptions import LOG4J_FILE, MEMORY_SETTING, OPENED_PACKAGES
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
 
 # Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
@@ -108,7 +108,6 @@ def java_command_line(home: Path, archive: str, extra: Iterable[str]) -> list[st
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
         *archive_options(archive),
-        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     ]
     main = ["org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     return [java_command(), "-cp", jars, *options, *extra, *main]
@@ -228,6 +227,8 @@ def start_jvm(
         extra = (*extra, f"-Duser.dir={link}")
     environment = _spark_environment()
     asked = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
+    if not any(map(LOG4J_FILE.match, asked)):
+        asked.append(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}")
     # The directory goes as soon as the JVM is ready.
     options = write_options(info_file.with_name("options"), (*asked, *extra))
     heap = [each for each in (*DEFAULT_JAVA_OPTIONS, *asked, *extra) if each.startswith(_HEAP)][-1]

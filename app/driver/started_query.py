@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.causes import WORKER_CRASHED
 from app.driver.checkpoints import mark_begun, mark_idle, newest_batch, read_past
+from app.driver.damaged import named
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.file_backlog import FileBacklog
 from app.driver.gap_meter import GapMeter
@@ -29,6 +30,7 @@ from app.driver.load import spark_figures
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.sinks.base import Written
+from app.driver.sources.planned_files import note_sizes
 from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
@@ -118,6 +120,7 @@ class StartedQuery(ABC):
         """The first of a batch: nothing of it has run."""
         mark_begun(self._begun_in, batch_id, is_first=not self._has_begun)
         self._has_begun = True
+        note_sizes(self.checkpoint_dir, batch_id, self._begun_in)
 
     def between_batches(self) -> None:
         self._shared.between_batches()
@@ -310,6 +313,7 @@ class StartedQuery(ABC):
                 return None
             # Outside of what is ours: in the plan, in the source or the sink, or where Spark commits.
             failure = replace(describe(error), batch_id=self.committed_batches)
+        failure = named(failure, self.checkpoint_dir)
         if failure.user_error == WORKER_CRASHED:
             failure = self.batches.with_functions(failure)
         return replace(failure, query_id=self.query_id)

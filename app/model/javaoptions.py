@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 JAVA_OPTION_SETTINGS: Final = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
@@ -36,6 +36,9 @@ OPENED_PACKAGES: Final = tuple(
     )
 )
 """What Spark asks of Java 17 and newer (org.apache.spark.launcher.JavaModuleOptions)."""
+
+LOG4J_FILE: Final = re.compile(r"(-Dlog4j2?\.configurationFile=)(?:(?:file:)?(?:\./)?([^/:]+)$)?")
+"""The option that names log4j's configuration, and the file that it names without a directory."""
 
 MEMORY_SETTING: Final = "spark.driver.memory"
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})([mMgG])")
@@ -83,12 +86,16 @@ def java_options_fault(text: str) -> str | None:
     return None
 
 
-def jvm_options(config: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Settings of a job that only a new JVM can take; a job that has any never gets a warm driver."""
+def jvm_options(
+    config: Iterable[tuple[str, str]], artifacts: Collection[str] = (), directory: str = ""
+) -> tuple[str, ...]:
+    """Settings of a job that only a new JVM can take; a job that has any never gets a warm driver. ``artifacts`` are in
+    ``directory``, which is not the one in which the JVM is started."""
     options: list[str] = []
     for key, value in config:
         if key == MEMORY_SETTING:
             options.append(f"-Xmx{value}")
         elif key in JAVA_OPTION_SETTINGS:
             options.extend(split_java_options(value))
-    return tuple(options)
+    found = [(option, LOG4J_FILE.match(option)) for option in options]
+    return tuple(f"{of[1]}{directory}/{of[2]}" if of and of[2] in artifacts else text for text, of in found)

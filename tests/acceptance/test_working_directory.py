@@ -19,6 +19,7 @@ pytestmark = pytest.mark.timeout(900)
 SCRIPT = PROGRAMS / "at_home.py"
 OWN_JVM = ("--conf", "spark.driver.extraJavaOptions=-Dmine=1")
 """A job with it never gets a warm driver."""
+LOG4J = "spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=file:mine.properties"
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +99,10 @@ def test_a_program_is_at_home_in_each_attempt_and_no_other_is_there(
                 if (deployment.data_dir / "run" / one).exists()]  # fmt: skip
     assert run_cli(deployment, "forget", first).returncode == 0
     wait_for("its files are gone", lambda: not home.exists())
+
+
+def test_the_configuration_of_log4j_may_be_one_of_the_files_of_a_job(deployment: Deployment) -> None:
+    options = ("--name", "logs", "--file", str(PROGRAMS / "mine.properties"), "--conf", LOG4J)
+    submit(deployment, PROGRAMS / "by_log4j.py", [], *options)
+    wait_for("its end", lambda: deployment.job()["state"] == "FINISHED")
+    assert "WARN of mine: by the first" in cli(deployment, "logs", "logs").splitlines()

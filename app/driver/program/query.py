@@ -173,7 +173,7 @@ class ProgramQuery(StartedQuery):
         """
         asked = self.asked
         if asked.place is not None:
-            check_planned_files(asked.place, may_be_gone=asked.files_may_be_gone)
+            check_planned_files(asked.place, notes=asked.own_dir, may_be_gone=asked.files_may_be_gone)
         started = start_behind(self.gateway, asked.session, self._begin)
         self._started(started, asked.session.sparkContext)
 

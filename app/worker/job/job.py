@@ -103,7 +103,7 @@ class Job:
     @property
     def java_options(self) -> tuple[str, ...]:
         """Settings of the job that only a new JVM can take; a job that has any never gets a warm driver."""
-        return jvm_options(self.state.graph.config)
+        return jvm_options(self.state.graph.config, self.state.graph.artifacts, str(self._artifacts_dir))
 
     @property
     def runtime(self) -> Runtime | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench
 from tests.integration.driver.test_program_attempt import job, the_end
+from tests.outputs import rows_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -50,10 +54,12 @@ def test_a_file_that_is_gone_is_named_unless_it_is_to_be_passed_over(rig: Bench)
     # As a driver leaves it that dies before it commits.
     (rig.directory / "out-own" / "commits" / "0").unlink()
     (folder / "first.json").unlink()
+    # A network file system may show it within a minute.
+    os.utime(rig.directory / "out-own" / "offsets" / "0", (1, 1))
 
     driver = rig.start(document)
     failed = the_end(rig, "failed")
-    assert failed["recoverable"] is True
+    assert failed["recoverable"] is False
     told = f"Batch 0 is to be run again, and its file {folder}/first.json is gone. Put it back"
     assert failed["error"].startswith(f"job.py, line 9: {told}"), failed["error"]
     assert driver.exit_status() == 4
@@ -63,3 +69,56 @@ def test_a_file_that_is_gone_is_named_unless_it_is_to_be_passed_over(rig: Bench)
     (rig.directory / "out-own" / "commits" / "0").unlink()
     passed_over = PROGRAM.format(option='.option("ignoreMissingFiles", True)')
     drained(rig, job(rig, passed_over, VERTICES))
+
+
+def test_a_damaged_file_of_the_logs_is_final_and_what_it_says_helps(rig: Bench) -> None:
+    folder, checkpoint = rig.directory / "out-in", rig.directory / "out-own"
+    folder.mkdir()
+    (folder / "first.json").write_text('{"value": 1}\n')
+    document = job(rig, PROGRAM.format(option=""), VERTICES)
+    drained(rig, document)
+    (folder / "second.json").write_text('{"value": 2}\n')
+    # We meet the first, Spark the second.
+    for name, again in (("offsets/1", "; or if .*, remove it, so .* planned anew"), ("sources/0/0", "")):
+        file = checkpoint / name
+        kept = file.read_text() if file.exists() else None
+        file.write_text("")
+        driver = rig.start(document)
+        failed = the_end(rig, "failed")
+        told = (
+            f"The file {file} of the checkpoint is empty, so .*: restore it from a backup{again}; or let .*"
+        )
+        assert re.fullmatch(rf"(job\.py, line \d+: )?{told}", failed["error"]), failed
+        assert not failed["recoverable"] and failed["by_files"] and driver.exit_status() == 4
+        file.unlink() if kept is None else file.write_text(kept)
+        rig.control_plane.reports.clear()
+    drained(rig, document)
+    assert sorted(row["value"] for row in rows_of(rig.directory / "out")) == [1, 2]
+
+
+def test_a_file_that_was_appended_to_is_read_as_by_plain_spark_and_one_that_lost_rows_is_named(
+    rig: Bench,
+) -> None:
+    folder, checkpoint = rig.directory / "out-in", rig.directory / "out-own"
+    folder.mkdir()
+    file = folder / "first.json"
+    file.write_text('{"value": 1}\n')
+    document = job(rig, PROGRAM.format(option=""), VERTICES)
+    drained(rig, document)
+
+    def interrupted(text: str) -> None:
+        # As a driver leaves it that dies before the sink has the batch.
+        (checkpoint / "commits" / "0").unlink()
+        shutil.rmtree(rig.directory / "out")
+        file.write_text(text)
+        os.utime(file, (1, 1))
+
+    interrupted('{"value": 1}\n{"value": 2}\n')
+    drained(rig, document)
+    assert sorted(row["value"] for row in rows_of(rig.directory / "out")) == [1, 2]
+
+    interrupted('{"value": 1}\n')
+    driver = rig.start(document)
+    failed = the_end(rig, "failed")
+    assert f"its file {file} was written again" in failed["error"] and "it had 26 bytes" in failed["error"]
+    assert not failed["recoverable"] and driver.exit_status() == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,18 +71,80 @@ def test_a_first_batch_that_was_interrupted_is_no_redistribution(tmp_path: Path)
     assert (now.is_whole, now.committed, now.abandoned) == (False, -1, None)
 
 
-def test_a_batch_is_committed_only_if_it_is_planned_and_other_files_are_no_batches(checkpoint: Path) -> None:
-    (checkpoint / "commits" / "7").write_text("")
+def test_other_files_are_no_batches(checkpoint: Path) -> None:
     for name in (".8.0a1b.tmp", ".2.crc"):
         (checkpoint / "offsets" / name).write_text("")
     now = standing(checkpoint)
     assert (now.planned, now.committed, now.partitions) == (2, 2, 8)
 
 
-def test_what_spark_does_not_say_is_a_failure_with_the_file(checkpoint: Path) -> None:
-    (checkpoint / "offsets" / "2").write_text("v9\nwhat\n")
-    with pytest.raises(DriverError, match="offsets/2 does not say how many state partitions"):
+def test_an_old_spark_does_not_say_how_many_partitions_there_are(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "2").write_text("v1\n{}\n7")
+    assert standing(checkpoint).partitions is None
+
+
+REMOVE = {
+    "offsets/3": "; or if the sink has nothing of batch 3, remove it, so that the batch is planned anew",
+    "commits/2": "; or remove it, so that batch 2 runs again, as after a failure",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "planned_more"),
+    [
+        ("offsets/1", False),
+        ("offsets/2", False),
+        ("commits/2", False),
+        ("offsets/2", True),
+        ("offsets/3", True),
+        ("commits/2", True),
+    ],
+)
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "empty"),
+        ("garbage", "damaged"),
+        ("v1\ngarbage\n7", "damaged"),
+        ("v1\n[]", "damaged"),
+        ("\0\0", "damaged"),
+    ],
+)
+def test_a_damaged_file_of_a_log_is_final_and_one_sentence(
+    checkpoint: Path, file: str, planned_more: bool, text: str, what: str
+) -> None:
+    if planned_more:
+        planned(checkpoint, 3, 8)
+    (checkpoint / file).write_text(text)
+    with pytest.raises(DriverError) as found:
         standing(checkpoint)
+    again = "" if planned_more and file == "commits/2" else REMOVE.get(file, "")
+    assert str(found.value) == (
+        f"The file {checkpoint / file} of the checkpoint is {what}, so Spark cannot go on from there: "
+        f"restore it from a backup{again}; or let the query begin from an empty checkpoint."
+    )
+    assert (found.value.recoverable, found.value.by_files) == (False, True)
+
+
+def test_a_checksum_is_to_be_removed_too(checkpoint: Path) -> None:
+    planned(checkpoint, 3, 8)
+    (checkpoint / "offsets" / ".3.crc").touch()
+    (checkpoint / "offsets" / "3").write_text("")
+    with pytest.raises(
+        DriverError, match=r"batch 3, remove it and \.3\.crc, so that the batch is planned anew"
+    ):
+        standing(checkpoint)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_missing_file_may_still_come_for_a_minute(checkpoint: Path, is_late: bool) -> None:
+    (checkpoint / "offsets" / "2").unlink()
+    if not is_late:
+        for file in (checkpoint / "offsets").iterdir():
+            os.utime(file, (1, 1))
+    with pytest.raises(DriverError, match="offsets/2 of the checkpoint is missing") as found:
+        standing(checkpoint)
+    assert (found.value.recoverable, found.value.by_files) == (is_late, True)
 
 
 def test_a_copy_shares_the_state_and_nothing_else(checkpoint: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,6 +73,7 @@ class Asked(StartedQuery):
         self._idle_at, self.reached, self.query_id = float("-inf"), 0, "id"
         self._last_batch = self._idle_noted = -1
         self.gaps = GapMeter(Past((), None))
+        self.checkpoint_dir = Path()
 
     def start(self) -> None: ...
 

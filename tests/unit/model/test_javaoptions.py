@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.model.javaoptions import memory_fault, split_java_options
+from app.model.javaoptions import jvm_options, memory_fault, split_java_options
 from app.settings import SettingsError, load_settings
 from tests.unit.model.documents import document, errors
 
@@ -13,6 +13,22 @@ FAULTS = [('-Dx="a', "a quotation mark is not closed"), ("-Dx=a\\", "it ends wit
 
 def test_they_are_split_as_a_shell_does() -> None:
     assert split_java_options("-Dx='a b'  -Xss4m") == ("-Dx=a b", "-Xss4m")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("-Dlog4j2.configurationFile=mine.xml", "-Dlog4j2.configurationFile=/of the job/mine.xml"),
+        ("-Dlog4j.configurationFile=file:./mine.xml", "-Dlog4j.configurationFile=/of the job/mine.xml"),
+        ("-Dlog4j2.configurationFile=other.xml", None),
+        ("-Dlog4j2.configurationFile=file:/etc/mine.xml", None),
+        ("-Dlog4j2.configurationFile=https://of.us/mine.xml", None),
+        ("-Dx=mine.xml", None),
+    ],
+)
+def test_the_configuration_of_log4j_may_be_one_of_the_files_of_the_job(asked: str, found: str | None) -> None:
+    config = [("spark.driver.extraJavaOptions", f"-Xss4m {asked}")]
+    assert jvm_options(config, ["mine.xml"], "/of the job") == ("-Xss4m", found or asked)
 
 
 @pytest.mark.parametrize("name", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"])
