@@ -77,6 +77,12 @@ class Program:
     requirements: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     config: Mapping[str, str] = field(default_factory=dict)
+    # Environment variables.
+    env: Mapping[str, str] = field(default_factory=dict)
+    # How many queries it starts, if it has more than those of `queries`.
+    sinks: int = 0
+    # Whether it has done all of its input, if its sources are not folders of files that Spark reads.
+    at_end: Callable[[Place], bool] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -93,17 +99,20 @@ class Program:
 
     @property
     def options(self) -> list[str]:
-        """What `slotwise submit` is told of its environment."""
+        """What `slotwise submit` is told of its environment, variables included."""
         found = [part for each in self.wanted for part in ("--requirements", each)]
+        found += [part for name, value in self.env.items() for part in ("--env", f"{name}={value}")]
         return found + [part for each in self.packages for part in ("--package", each)]
 
     def command(self, place: Place) -> list[str]:
         names = {name: str(place.input / name) for name in self.inputs}
-        names["events"] = names.get("events", "") or names.get("events-parquet", "")
+        names["events"] = names.get("events", "") or str(place.input / self.inputs[0])
         places = {"output": place.output, "checkpoint": place.checkpoint, "database": place.database}
         return self.arguments.format(**{**names, **places}).split()
 
     def is_at_end(self, place: Place) -> bool:
+        if self.at_end is not None:
+            return self.at_end(place)
         sources = [place.input / name for name in self.inputs]
         return all(program_results.is_at_end(place.checkpoint / query, sources) for query in self.queries)
 
@@ -113,7 +122,11 @@ class Program:
         return {query: program_results.file_sink(place.output / query) for query in self.queries}
 
     def feeder(self, folder: Path, *, pause_s: float = 1.0, most: int = 1000) -> program_data.Feeder:
-        made = {"orders": program_data.orders, "payments": program_data.payments}
+        made = {
+            "orders": program_data.orders,
+            "payments": program_data.payments,
+            "rides": program_data.rides,
+        }
         folders = {folder / name: made.get(name, program_data.events) for name in self.inputs}
         return program_data.Feeder(folders, pause_s, most)
 
@@ -142,6 +155,7 @@ def plain(
     log: Path,
     kind: Kind = OWN,
     config: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`python job.py` in its folder, its environment activated, on as many cores as Slotwise has slots.
 
@@ -162,7 +176,13 @@ def plain(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=script.parent,
-            env={**os.environ, "PATH": path, "PYSPARK_SUBMIT_ARGS": submit, "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                **(env or {}),
+                "PATH": path,
+                "PYSPARK_SUBMIT_ARGS": submit,
+                "PYTHONUNBUFFERED": "1",
+            },
         )
     try:
         yield process
@@ -177,7 +197,7 @@ def run_plain(program: Program, place: Place) -> str:
     log = place.own / "plain.log"
     place.own.mkdir(parents=True, exist_ok=True)
     script, command = PROGRAMS / program.script, program.command(place)
-    with plain(script, command, log, program.kind, program.config) as process:
+    with plain(script, command, log, program.kind, program.config, program.env) as process:
 
         def reached() -> bool:
             ended = process.poll()
@@ -300,7 +320,7 @@ class Feeds(Protocol):
 def submit_program(deployment: Deployment, program: Program, place: Place, **config: str) -> None:
     """Submit it, and wait until it has started its queries."""
     place.own.mkdir(parents=True, exist_ok=True)
-    options = ["--name", program.script, *program.options]
+    options = ["--name", Path(program.script).name, *program.options]
     options += [part for name in program.files for part in ("--file", str(PROGRAMS / name))]
     submit(
         deployment,
@@ -309,7 +329,7 @@ def submit_program(deployment: Deployment, program: Program, place: Place, **con
         *options,
         config={**program.config, **config},
     )
-    await_queries(deployment, len(program.queries))
+    await_queries(deployment, program.sinks or len(program.queries))
 
 
 def run_rescaled(
@@ -342,10 +362,11 @@ def run_rescaled(
     def reached() -> bool:
         state = deployment.job()["state"]
         assert state not in ("FAILED", "CANCELED"), deployment.why(state)
-        return program.is_at_end(place)
+        return bool(state == "FINISHED") if program.ends else program.is_at_end(place)
 
     wait_for("the job has done all of its input", reached, INPUT_S)
-    deployment.stop()
+    if not program.ends:
+        deployment.stop()
     return outcome
 
 

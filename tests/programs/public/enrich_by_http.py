@@ -1,0 +1,109 @@
+"""Looks keys up at an HTTP service, with retries and a cache, and writes rows by key with a foreach writer."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pandas as pd
+import requests
+import typer
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import col, count
+from pyspark.sql.functions import max as max_
+from pyspark.sql.functions import sum as sum_
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
+
+app = typer.Typer(add_completion=False)
+
+
+class CatalogClient:
+    def __init__(self, url: str, token: str):
+        self.url = url.rstrip("/")
+        self.session = requests.Session()
+        self.session.headers["Authorization"] = f"Bearer {token}"
+        retry = Retry(total=8, backoff_factor=0.05, status_forcelist=[429, 500, 502, 503])
+        self.session.mount("http://", HTTPAdapter(max_retries=retry, pool_maxsize=4))
+
+    @lru_cache(maxsize=256)  # noqa: B019
+    def category(self, page: str) -> str:
+        answer = self.session.get(f"{self.url}/pages/{page}", timeout=10)
+        answer.raise_for_status()
+        return answer.json()["category"]
+
+
+@lru_cache(maxsize=1)
+def client() -> CatalogClient:
+    """One for each worker; the secret is never part of the program."""
+    return CatalogClient(os.environ["CATALOG_URL"], os.environ["CATALOG_TOKEN"])
+
+
+def enrich(parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for part in parts:
+        part["category"] = [client().category(page) for page in part["page"]]
+        yield part
+
+
+class SqliteWriter:
+    """Rows are keyed: written again, they replace themselves."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def open(self, partition_id: int, epoch_id: int) -> bool:
+        self.db = sqlite3.connect(self.path, timeout=60)
+        self.db.execute("BEGIN IMMEDIATE")
+        return True
+
+    def process(self, row: Row) -> None:
+        self.db.execute(
+            "INSERT INTO totals VALUES (:category, :k, :n, :total, :newest) ON CONFLICT (category, k) DO UPDATE "
+            "SET n = excluded.n, total = excluded.total, newest = excluded.newest",
+            row.asDict(),
+        )
+
+    def close(self, error) -> None:
+        if error is None:
+            self.db.commit()
+        self.db.close()
+
+
+def transform(events: DataFrame) -> DataFrame:
+    keyed = events.withColumn("k", col("id") % 16).repartition(8, "k")
+    enriched = keyed.mapInPandas(enrich, "id long, page string, amount long, k long, category string")
+    return enriched.groupBy("category", "k").agg(
+        count("*").alias("n"), sum_("amount").alias("total"), max_("id").alias("newest")
+    )
+
+
+@app.command()
+def main(events: str, database: str, checkpoint: str = typer.Option(..., "--checkpoint"), rate: int = 12):
+    with sqlite3.connect(database) as db:
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS totals (category TEXT, k INT, n INT, total INT, newest INT, "
+            "PRIMARY KEY (category, k))"
+        )
+    spark = SparkSession.builder.appName(os.environ.get("APP_NAME", "enrich")).getOrCreate()
+    stream = (
+        spark.readStream.option("header", True)
+        .schema("id LONG, visit STRING, page STRING, amount LONG, at TIMESTAMP")
+        .option("maxFilesPerTrigger", rate)
+        .csv(events)
+        .select("id", "page", "amount")
+    )
+    query = (
+        transform(stream)
+        .coalesce(1)
+        .writeStream.outputMode("update")
+        .foreach(SqliteWriter(database))
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    typer.echo(f"query {query.id} started")
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    app()
