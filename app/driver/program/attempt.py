@@ -96,7 +96,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
             return session
         self._equip(session, functions)
         self._take_up(session)
-        self._expect_failures(lambda query: ProgramQuery(self._asked[query.key], self._shared))
+        self._expect_failures(lambda query: self._asked[query.key].made_again(self._shared))
         if before is not None:
             self._start_again(before)
         self._taken_up.set()

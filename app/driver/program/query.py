@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from app.driver.checkpoints import begin_anew
 from app.driver.failures import DriverError
 from app.driver.gate import start_behind
 from app.driver.locks import claim_own_checkpoint
@@ -74,6 +75,21 @@ class Asked:
         """The location of the checkpoint that Spark is told."""
         return self.checkpoint or str(self.own_dir)
 
+    def made_again(self, shared: Shared) -> ProgramQuery:
+        """The next run of the query, which has failed alone."""
+        self._forget_table()
+        return ProgramQuery(self, shared)
+
+    def _forget_table(self) -> None:
+        """Called before each run. Spark continues no memory table that is not written as a whole: without a checkpoint
+        that the program has chosen such a query begins anew, as it does by plain Python.
+
+        Raises:
+            OSError: what the run before has left could not be removed.
+        """
+        if self.checkpoint is None and self.facts.format == "memory" and self.facts.output_mode != "complete":
+            begin_anew(self.own_dir)
+
     def files_may_be_gone(self) -> bool:
         return may_be_gone(self.session, options_of_sources(self.frame, self.facts.output_mode))
 
@@ -106,6 +122,7 @@ class Asked:
             DriverError: a planned batch could not be run, or another driver writes the checkpoint.
             Fenced: another driver owns the job.
         """
+        self._forget_table()
         place = self.place
         if place is None:
             if ordered and self.query.state_partitions is not None:

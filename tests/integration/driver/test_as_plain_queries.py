@@ -204,6 +204,18 @@ shutil.rmtree("cp")
 ids.append(run())
 say(ids[0] == ids[1], ids[1] == ids[2])
 """
+PREVIEW = """
+put("a", *range(5))
+preview = lines.writeStream.format("memory").queryName("preview").start()
+preview.processAllAvailable()
+say(rows(spark.table("preview")))
+preview.stop()
+put("b", 7)
+preview = lines.writeStream.format("memory").queryName("preview").start()
+preview.processAllAvailable()
+say(rows(spark.table("preview")))
+preview.stop()
+"""
 PROGRAMS = {
     "layers of tables, with and without an end": TABLES + LAYERS,
     "layers of folders, with and without an end": PATHS + LAYERS,
@@ -231,3 +243,10 @@ def test_a_program_that_removes_its_checkpoint_begins_anew_in_each_run_as_by_pla
 ) -> None:
     printed, _ = compare(rig, HEAD + ANEW, runs=2)
     assert len(printed) == 8 and printed[3] == printed[7] == "> True False"
+
+
+def test_a_memory_table_that_spark_does_not_continue_begins_anew_in_each_run_as_by_plain_python(
+    rig: Bench,
+) -> None:
+    printed, _ = compare(rig, HEAD + PREVIEW, runs=2)
+    assert len(printed) == 4
