@@ -92,6 +92,7 @@ def main(events: str, database: str, checkpoint: str = typer.Option(..., "--chec
         .csv(events)
         .select("id", "page", "amount")
     )
+    spark.conf.set("spark.sql.shuffle.partitions", 8)
     query = (
         transform(stream)
         .coalesce(1)

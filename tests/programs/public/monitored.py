@@ -76,7 +76,9 @@ async def watch(query, stop):
 
 async def main(args):
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    spark = SparkSession.builder.appName("monitored").getOrCreate()
+    spark = (
+        SparkSession.builder.appName("monitored").config("spark.sql.shuffle.partitions", "6").getOrCreate()
+    )
     listener = Metrics(StatsD(args.statsd), args.max_bad, lambda: loop.call_soon_threadsafe(stop.set))
     spark.streams.addListener(listener)
     events = (

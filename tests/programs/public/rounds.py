@@ -93,7 +93,7 @@ class Pipeline:
 
 
 if __name__ == "__main__":
-    spark = SparkSession.builder.appName("rounds").getOrCreate()
+    spark = SparkSession.builder.appName("rounds").config("spark.sql.shuffle.partitions", "4").getOrCreate()
     pipeline = Pipeline(spark, *sys.argv[1:4])
     job = Job(seconds=0.2, function=pipeline.run)
     while True:

@@ -25,7 +25,7 @@ if len(sys.argv) != 4:
 EVENTS, OUTPUT, CHECKPOINT = sys.argv[1:]
 MODEL = os.path.join(os.path.dirname(OUTPUT.rstrip("/")), "model.pkl")
 
-spark = SparkSession.builder.appName("score-visits").getOrCreate()
+spark = SparkSession.builder.appName("score-visits").config("spark.sql.shuffle.partitions", 8).getOrCreate()
 sc = spark.sparkContext
 sc.setLogLevel("ERROR")
 sc.addPyFile(os.path.join(os.path.dirname(os.path.abspath(__file__)), "scoring_model.py"))
