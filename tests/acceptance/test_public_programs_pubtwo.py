@@ -119,6 +119,7 @@ PUBLIC = {
         "public/rides.py",
         FOLDERS,
         inputs=("rides",),
+        files=("public/geometry.py",),
         queries=("legs", "by_driver", "cube"),
         sinks=4,
         read=legs_and_cube,
