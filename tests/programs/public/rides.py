@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-
 STOP = T.StructType(
     [
         T.StructField("x", T.LongType()),
