@@ -275,8 +275,14 @@ def await_queries(deployment: Deployment, number: int) -> None:
     wait_for(f"the program has started {number} queries", started)
 
 
-def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> None:
-    """Other bounds for every vertex, at random, and the end of the rescale that comes of them."""
+def rescale(
+    deployment: Deployment, dice: random.Random, outcome: Outcome, *, come_and_go: bool = False
+) -> None:
+    """Other bounds for every vertex, at random, and the end of the rescale that comes of them.
+
+    ``come_and_go``: so do its queries, and each start of one may be a rescale besides. The slots are those that the
+    queries of the moment need, and cut the numbers of the others.
+    """
     job = await_running(deployment)
     known = {one["rescaleUuid"] for one in deployment.history()}
     now = {one["name"]: one["parallelism"] for one in job["vertices"]}
@@ -295,7 +301,9 @@ def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> No
             outcome.in_place += 1
         else:
             outcome.others.append(f"{record['terminalState']} {record['rung']}: {record.get('message')}")
-    found = deployment.parallelism()
+    if come_and_go:
+        wait_for(f"{wanted} are in force", lambda: deployment.parallelism() == wanted)
+    found = wanted if come_and_go else deployment.parallelism()
     assert found == wanted, f"{found} is not {wanted}; {outcome}"
 
 
@@ -353,7 +361,7 @@ def run_rescaled(
     submit_program(deployment, program, place)
     killed_after = {rescales * (each + 1) // (len(kills) + 1): how for each, how in enumerate(kills)}
     for number in range(rescales):
-        rescale(deployment, dice, outcome)
+        rescale(deployment, dice, outcome, come_and_go=program.ends)
         if number in killed_after:
             kill_driver(deployment, outcome, killed_after[number])
     steady()

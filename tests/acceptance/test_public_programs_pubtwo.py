@@ -136,6 +136,7 @@ PUBLIC = {
         "public/enrich_by_http.py",
         "{events} {own}/database --checkpoint {checkpoint} --rate 9",
         inputs=("events-csv",),
+        files=("public/catalog_client.py",),
         read=table("SELECT * FROM totals ORDER BY category, k"),
         env={"CATALOG_TOKEN": TOKEN, "APP_NAME": "enrich by HTTP"},
     ),
@@ -246,7 +247,8 @@ def compare(
 
     rows = program.rows(ours)
     assert differences(rows, program.rows(alone)) == {} and all(rows.values())
-    assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 1)
+    assert (outcome.others, outcome.kills) == ([], 1)
+    assert outcome.in_place >= RESCALES if program.ends else outcome.in_place == RESCALES
     if program.ends:
         assert results(printed(deployment)) == results(text) != []
     counts = {query or "output": len(found) for query, found in rows.items()}

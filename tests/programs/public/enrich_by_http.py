@@ -3,40 +3,16 @@
 import os
 import sqlite3
 from collections.abc import Iterator
-from functools import lru_cache
 
 import pandas as pd
-import requests
 import typer
+from catalog_client import client
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col, count
 from pyspark.sql.functions import max as max_
 from pyspark.sql.functions import sum as sum_
-from requests.adapters import HTTPAdapter
-from urllib3.util.retry import Retry
 
 app = typer.Typer(add_completion=False)
-
-
-class CatalogClient:
-    def __init__(self, url: str, token: str):
-        self.url = url.rstrip("/")
-        self.session = requests.Session()
-        self.session.headers["Authorization"] = f"Bearer {token}"
-        retry = Retry(total=8, backoff_factor=0.05, status_forcelist=[429, 500, 502, 503])
-        self.session.mount("http://", HTTPAdapter(max_retries=retry, pool_maxsize=4))
-
-    @lru_cache(maxsize=256)  # noqa: B019
-    def category(self, page: str) -> str:
-        answer = self.session.get(f"{self.url}/pages/{page}", timeout=10)
-        answer.raise_for_status()
-        return answer.json()["category"]
-
-
-@lru_cache(maxsize=1)
-def client() -> CatalogClient:
-    """One for each worker; the secret is never part of the program."""
-    return CatalogClient(os.environ["CATALOG_URL"], os.environ["CATALOG_TOKEN"])
 
 
 def enrich(parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
