@@ -303,7 +303,8 @@ def rescale(
             outcome.others.append(f"{record['terminalState']} {record['rung']}: {record.get('message')}")
     if come_and_go:
         wait_for(f"{wanted} are in force", lambda: deployment.parallelism() == wanted)
-    found = wanted if come_and_go else deployment.parallelism()
+        return
+    found = deployment.parallelism()
     assert found == wanted, f"{found} is not {wanted}; {outcome}"
 
 
