@@ -16,6 +16,7 @@ spark = SparkSession(sc)
 events_dir, state_dir, checkpoint_dir = sys.argv[1:4]
 LABELS = StructType([StructField("node", StringType()), StructField("root", StringType())])
 changes = sc.accumulator(0)
+PARTITIONS = 4
 
 
 def edges_of(rows):
@@ -50,8 +51,8 @@ def replace_labels(labels, batch_id):
 def components(edges, labels):
     """Each node takes the least label around it, until nothing changes."""
     # A root that is stored is an edge, too.
-    both = edges.union(labels).flatMap(lambda e: [e, (e[1], e[0])]).distinct().cache()
-    found = both.keys().distinct().map(lambda node: (node, node))
+    both = edges.union(labels).flatMap(lambda e: [e, (e[1], e[0])]).distinct(PARTITIONS).cache()
+    found = both.keys().distinct(PARTITIONS).map(lambda node: (node, node))
     while True:
         before = changes.value
 
@@ -62,8 +63,8 @@ def components(edges, labels):
                 return (node, least)
             return (node, mine)
 
-        offered = both.join(found).map(lambda kv: kv[1]).reduceByKey(min)
-        found = found.leftOuterJoin(offered).map(lower).cache()
+        offered = both.join(found, PARTITIONS).map(lambda kv: kv[1]).reduceByKey(min, PARTITIONS)
+        found = found.leftOuterJoin(offered, PARTITIONS).map(lower).cache()
         found.count()
         if changes.value == before:
             both.unpersist()
