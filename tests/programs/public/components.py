@@ -22,7 +22,7 @@ PARTITIONS = 4
 def edges_of(rows):
     """Visits are connected with the basket of their amount in the same stretch of time."""
     for row in rows:
-        stretch = row.visit.split("-")[1]
+        stretch = row.visit.split("-")[-2:][0]
         yield (row.visit, "basket-%s-%d" % (stretch, row.amount % 9))
 
 
