@@ -88,7 +88,7 @@ class Asked:
             OSError: what the run before has left could not be removed.
         """
         if self.checkpoint is None and self.facts.format == "memory" and self.facts.output_mode != "complete":
-            begin_anew(self.own_dir)
+            begin_anew(self.own_dir, same_query=True)
 
     def files_may_be_gone(self) -> bool:
         return may_be_gone(self.session, options_of_sources(self.frame, self.facts.output_mode))
