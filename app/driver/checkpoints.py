@@ -345,13 +345,20 @@ def finish_replacing(checkpoint: Path) -> bool:
     return True
 
 
-def begin_anew(checkpoint: Path) -> None:
+def begin_anew(checkpoint: Path, *, same_query: bool = False) -> None:
     """Remove the checkpoint at one instant, so that none is left in part.
+
+    ``same_query``: the id of the query stays, which a program may have asked for.
 
     Raises:
         OSError: it could not be removed.
     """
+    identity = checkpoint / "metadata"
+    kept = identity.read_bytes() if same_query and identity.is_file() else b""
     _set_aside(checkpoint)
+    if kept:
+        checkpoint.mkdir()
+        identity.write_bytes(kept)
     discard(beside(checkpoint, "old"))
 
 

@@ -7,6 +7,8 @@ row by row with one that was rescaled and killed.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import random
@@ -76,6 +78,27 @@ def payments(number: int) -> list[Row]:
     return found
 
 
+def rides(number: int) -> list[Row]:
+    """Nested records: a ride with its driver, two to five stops, and fares by kind, of which one in three is zero."""
+    found = []
+    for index in range(0, ROWS, 4):
+        one = event(number, index)
+        dice = random.Random(f"ride {one['id']}")
+        driver = dice.randrange(12)
+        found.append(
+            {
+                "ride": {"id": one["id"], "driver": {"id": driver, "city": f"city-{driver % 3}"}},
+                "started": one["at"],
+                "stops": [
+                    {"x": dice.randrange(50), "y": dice.randrange(50), "wait_s": dice.randrange(90)}
+                    for _ in range(dice.randint(2, 5))
+                ],
+                "fares": {kind: dice.randrange(3) * one["amount"] for kind in ("base", "tip", "toll")},
+            }
+        )
+    return found
+
+
 def last(made: Callable[[int], list[Row]]) -> list[Any]:
     if isinstance(made, Stream):
         return [made.end]
@@ -84,6 +107,12 @@ def last(made: Callable[[int], list[Row]]) -> list[Any]:
         events: row(-1, "last", "page-0", 0, LAST_S),
         orders: {"order_id": -1, "amount": 0, "ordered": at},
         payments: {"paid_order": -2, "payment": "last", "paid": at},
+        rides: {
+            "ride": {"id": -1, "driver": {"id": 0, "city": "last"}},
+            "started": at,
+            "stops": [{"x": 0, "y": 0, "wait_s": 0}],
+            "fares": {"base": 1},
+        },
     }
     return [rows[made]]
 
@@ -97,6 +126,12 @@ def write(folder: Path, number: int, rows: list[Any]) -> None:
     temporary = folder.parent / f".{folder.name}-{name}"
     if folder.name.endswith("parquet"):
         pq.write_table(pa.Table.from_pylist(rows), temporary)
+    elif folder.name.endswith("csv"):
+        text = io.StringIO(newline="")
+        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows({**one, "at": one["at"].isoformat()} for one in rows)
+        temporary.write_text(text.getvalue(), encoding="utf-8")
     else:
         lines = (one if isinstance(one, str) else json.dumps(one, default=datetime.isoformat) for one in rows)
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -81,6 +81,12 @@ class Program:
     requirements: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     config: Mapping[str, str] = field(default_factory=dict)
+    # Environment variables.
+    env: Mapping[str, str] = field(default_factory=dict)
+    # How many queries it starts, if it has more than those of `queries`.
+    sinks: int = 0
+    # Whether it has done all of its input, if its sources are not folders of files that Spark reads.
+    at_end: Callable[[Place], bool] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -97,20 +103,16 @@ class Program:
 
     @property
     def options(self) -> list[str]:
-        """What `slotwise submit` is told of its environment."""
+        """What `slotwise submit` is told of its environment, variables included."""
         found = [part for each in self.wanted for part in ("--requirements", each)]
+        found += [part for name, value in self.env.items() for part in ("--env", f"{name}={value}")]
         return found + [part for each in self.packages for part in ("--package", each)]
 
     def command(self, place: Place) -> list[str]:
         names = {name: str(place.input / name) for name in self.inputs}
-        names["events"] = names.get("events", "") or names.get("events-parquet", "")
+        names["events"] = names.get("events", "") or str(place.input / self.inputs[0])
         places = {"output": place.output, "checkpoint": place.checkpoint, "database": place.database}
         return self.arguments.format(**{**names, **places}).split()
-
-    @property
-    def sinks(self) -> int:
-        """How many queries it starts."""
-        return len(self.queries)
 
     def sources(self, place: Place, query: str) -> list[Path]:
         if query in self.reads:
@@ -118,6 +120,8 @@ class Program:
         return [place.input / name for name in self.inputs]
 
     def is_at_end(self, place: Place) -> bool:
+        if self.at_end is not None:
+            return self.at_end(place)
         return all(
             program_results.is_at_end(place.checkpoint / query, self.sources(place, query))
             for query in self.queries
@@ -132,6 +136,7 @@ class Program:
         made: dict[str, Callable[[int], list[Any]]] = {
             "orders": program_data.orders,
             "payments": program_data.payments,
+            "rides": program_data.rides,
             **program_streams.STREAMS,
         }
         folders = {folder / name: made.get(name, program_data.events) for name in self.inputs}
@@ -163,6 +168,7 @@ def plain(
     kind: Kind = OWN,
     config: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`python job.py` in ``directory``, by default that of the script, its environment activated, on as many cores as
     Slotwise has slots.
@@ -184,7 +190,13 @@ def plain(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=directory or script.parent,
-            env={**os.environ, "PATH": path, "PYSPARK_SUBMIT_ARGS": submit, "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                **(env or {}),
+                "PATH": path,
+                "PYSPARK_SUBMIT_ARGS": submit,
+                "PYTHONUNBUFFERED": "1",
+            },
         )
     try:
         yield process
@@ -200,7 +212,7 @@ def run_plain(program: Program, place: Place) -> str:
     place.own.mkdir(parents=True, exist_ok=True)
     script, command = PROGRAMS / program.script, program.command(place)
     # What it writes to its working directory is not to be left beside the script.
-    with plain(script, command, log, program.kind, program.config, place.own) as process:
+    with plain(script, command, log, program.kind, program.config, place.own, program.env) as process:
 
         def reached() -> bool:
             ended = process.poll()
@@ -278,8 +290,14 @@ def await_queries(deployment: Deployment, number: int) -> None:
     wait_for(f"the program has started {number} queries", started)
 
 
-def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> None:
-    """Other bounds for every vertex, at random, and the end of the rescale that comes of them."""
+def rescale(
+    deployment: Deployment, dice: random.Random, outcome: Outcome, *, come_and_go: bool = False
+) -> None:
+    """Other bounds for every vertex, at random, and the end of the rescale that comes of them.
+
+    ``come_and_go``: so do its queries, and each start of one may be a rescale besides. The slots are those that the
+    queries of the moment need, and cut the numbers of the others.
+    """
     job = await_running(deployment)
     known = {one["rescaleUuid"] for one in deployment.history()}
     now = {one["name"]: one["parallelism"] for one in job["vertices"]}
@@ -298,6 +316,9 @@ def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> No
             outcome.in_place += 1
         else:
             outcome.others.append(f"{record['terminalState']} {record['rung']}: {record.get('message')}")
+    if come_and_go:
+        wait_for(f"{wanted} are in force", lambda: deployment.parallelism() == wanted)
+        return
     found = deployment.parallelism()
     assert found == wanted, f"{found} is not {wanted}; {outcome}"
 
@@ -333,7 +354,7 @@ def submit_program(deployment: Deployment, program: Program, place: Place, **con
         *options,
         config={**program.config, **config},
     )
-    await_queries(deployment, program.sinks)
+    await_queries(deployment, program.sinks or len(program.queries))
 
 
 def sendable(file: Path, own: Path) -> Path:
@@ -367,7 +388,7 @@ def run_rescaled(
     submit_program(deployment, program, place)
     killed_after = {rescales * (each + 1) // (len(kills) + 1): how for each, how in enumerate(kills)}
     for number in range(rescales):
-        rescale(deployment, dice, outcome)
+        rescale(deployment, dice, outcome, come_and_go=program.ends)
         if number in killed_after:
             kill_driver(deployment, outcome, killed_after[number])
     steady()
@@ -376,10 +397,11 @@ def run_rescaled(
     def reached() -> bool:
         state = deployment.job()["state"]
         assert state not in ("FAILED", "CANCELED"), deployment.why(state)
-        return program.is_at_end(place)
+        return bool(state == "FINISHED") if program.ends else program.is_at_end(place)
 
     wait_for("the job has done all of its input", reached, INPUT_S)
-    deployment.stop()
+    if not program.ends:
+        deployment.stop()
     return outcome
 
 

@@ -29,10 +29,6 @@ class AccessLogs(Program):
 
     TABLES = ("counts", "missing")
 
-    @property
-    def sinks(self) -> int:
-        return len(self.queries) + len(self.TABLES)
-
     def is_at_end(self, place: Place) -> bool:
         """The tables have every line, too; what they have is kept for `rows`."""
         if not super().is_at_end(place):
@@ -111,6 +107,7 @@ PROGRAMS = {
         "{requests} {output} {checkpoint}",
         inputs=("requests",),
         queries=("endpoints", "errors"),
+        sinks=4,
     ),
     "visit classes": Program(
         "public/visit_classes.py", "{events} {output} {checkpoint}", files=("public/visit_training.csv",)

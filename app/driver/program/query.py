@@ -80,7 +80,7 @@ class Asked:
         """The directory of the job for the query, without the checkpoint there if Spark could not go on from it: the
         rows of a table in memory are gone with the run before, unless each batch writes all of them."""
         if self.checkpoint is None and self.facts.format == "memory" and self.facts.output_mode != "complete":
-            begin_anew(self.own_dir)
+            begin_anew(self.own_dir, same_query=True)
         self.own_dir.mkdir(parents=True, exist_ok=True)
 
     def files_may_be_gone(self) -> bool:

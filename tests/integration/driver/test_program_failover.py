@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,30 @@ def test_a_stop_does_not_wait_for_a_query_that_is_held(rig: Bench) -> None:
     wait_for("its next run", lambda: rig.wait_batches(1) and set(runs(rig, document, "raw")) - before)
     rig.control_plane.order(stop="drain")
     assert driver.exit_status() == 0 and "woken" not in driver.log
+
+
+@pytest.mark.long
+def test_a_memory_table_begins_anew_alone_and_with_all_others(rig: Bench) -> None:
+    """Spark continues none that is not complete."""
+    to_files = '.format("json")\n    .option("path", str(out / "raw")).start()'
+    assert to_files in PROGRAM
+    text = PROGRAM.replace(to_files, '.format("memory").start()')
+    document = job(rig, text, (*VERTICES[:3], replace(VERTICES[3], operator="memory")))
+    driver = rig.start(document, local_failover=True, **conf())
+    wait_for("each query runs", lambda: len(rig.wait_batches(4)) and runs(rig, document, "raw"))
+    flag(rig).touch()
+    (first,) = failures(rig, 1)
+    flag(rig).unlink()
+    rig.control_plane.order(restarts={first["query"]: 1})
+    wait_for("its recovery", lambda: rig.control_plane.of_type("query-recovered"))
+
+    rig.control_plane.order(stop="boundary")
+    wait_for("the stop", lambda: rig.control_plane.of_type("stopped"))
+    before = set(runs(rig, document, "raw"))
+    driver.assign(rig.spec(document, local_failover=True, **conf()))
+    wait_for("its next run", lambda: rig.wait_batches(1) and set(runs(rig, document, "raw")) - before)
+    rig.control_plane.order(stop="drain")
+    assert driver.exit_status() == 0 and "woken" not in driver.log, driver.log
 
 
 @pytest.mark.long

@@ -225,3 +225,17 @@ def test_one_that_begins_anew_is_never_there_in_part(tmp_path: Path, monkeypatch
     committed(checkpoint, 0, 8)
     begin_anew(checkpoint)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_query_that_begins_anew_may_keep_its_id(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "query"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets/0").touch()
+    (checkpoint / "metadata").write_text('{"id": "a"}', encoding="utf-8")
+    begin_anew(checkpoint, same_query=True)
+    assert [each.name for each in checkpoint.iterdir()] == ["metadata"]
+    assert (checkpoint / "metadata").read_text(encoding="utf-8") == '{"id": "a"}'
+
+    begin_anew(checkpoint)
+    begin_anew(checkpoint, same_query=True)
+    assert not checkpoint.exists()
