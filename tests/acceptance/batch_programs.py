@@ -11,7 +11,8 @@ from typing import Any
 from pyarrow import dataset
 
 from tests.acceptance.deployment import Deployment, wait_for
-from tests.acceptance.programs import PROGRAMS, cli, plain
+from tests.acceptance.plain_run import plain
+from tests.acceptance.programs import PROGRAMS, cli
 
 SCRIPT = PROGRAMS / "etl.py"
 ORDERS = 2_500

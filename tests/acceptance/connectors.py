@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.acceptance.deployment import ROOT
+from tests.acceptance.plain_run import plain
 from tests.acceptance.program_results import Rows
-from tests.acceptance.programs import Place, Program, plain
+from tests.acceptance.programs import Place, Program
 from tests.kafka import KafkaBroker
 from tests.outputs import newest
 

@@ -16,7 +16,8 @@ import pytest
 from tests.acceptance.console import session_counts, word_counts
 from tests.acceptance.deployment import Deployment, deployed, wait_for
 from tests.acceptance.lines import LineServer, words
-from tests.acceptance.programs import Outcome, await_running, plain, printed, rescale, run_cli, submit
+from tests.acceptance.plain_run import plain
+from tests.acceptance.programs import Outcome, await_running, printed, rescale, run_cli, submit
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.acceptance.deployment import Deployment, deployed, is_alive, wait_for
-from tests.acceptance.programs import PROGRAMS, cli, plain, run_cli, submit
+from tests.acceptance.plain_run import plain
+from tests.acceptance.programs import PROGRAMS, cli, run_cli, submit
 
 pytestmark = pytest.mark.timeout(900)
 
