@@ -43,11 +43,13 @@ NAMES = [vertex["name"] for vertex in GRAPH["vertices"]]
 
 
 class Program:
-    """`slotwise serve` in a directory that outlives it. ``command`` is how Python is started, for a profiler."""
+    """`slotwise serve` in a directory that outlives it. ``command`` is how Python is started, for a profiler.
+    ``checkout`` has the code of the server."""
 
-    def __init__(self, directory: Path, command: list[str]) -> None:
+    def __init__(self, directory: Path, command: list[str], checkout: Path) -> None:
         self.directory = directory
         self._command = command
+        self._checkout = checkout
         self.server: Server
 
     def start(self) -> float:
@@ -64,7 +66,7 @@ class Program:
                     [*self._command, "-m", "app.cli", "serve", *arguments],
                     stdout=output,
                     stderr=output,
-                    cwd=Path(__file__).parent.parent,
+                    cwd=self._checkout,
                     env={**os.environ, **{f"SLOTWISE_{name}": value for name, value in settings.items()}},
                 )
 
@@ -121,9 +123,11 @@ class Program:
 
 
 @contextlib.contextmanager
-def program(command: list[str] | None = None) -> Iterator[Program]:
+def program(command: list[str] | None = None, checkout: Path | None = None) -> Iterator[Program]:
+    """``checkout``: another one of the project, with an environment of its own in .venv."""
+    own = [sys.executable if checkout is None else str(checkout / ".venv/bin/python")]
     directory = Path(tempfile.mkdtemp(prefix="slotwise-benchmark-"))
-    running = Program(directory, command or [sys.executable])
+    running = Program(directory, command or own, checkout or Path(__file__).resolve().parents[1])
     try:
         running.start()
         yield running

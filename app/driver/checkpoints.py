@@ -10,6 +10,7 @@ A checkpoint is replaced by one that was made beside it, so it is whole at every
 | ``<query>.slotwise-next`` | one in the making; worth nothing |
 | ``<query>.slotwise-ready`` | one that is complete and is to take the place: this is finished by whoever comes next |
 | ``<query>.slotwise-old`` | the one before, until the first batch after it is committed |
+| ``<query>.slotwise-committed`` | an empty file: a batch of the query was committed once |
 
 A program chooses where its checkpoint is: nobody else has directories of these names.
 """
@@ -36,6 +37,7 @@ _VERSION = re.compile(r"v\d+")
 _SHARED = "state"
 _BESIDE = ".slotwise-"
 _BEGUN = "slotwise-begun"
+_COMMITTED = "committed"
 _FIRST = "slotwise-first"
 _IDLE = "slotwise-idle"
 _REPARTITIONED = "slotwise-repartitioned"
@@ -109,18 +111,12 @@ def newest_in_sink(folder: Path) -> int:
 
 def note_committed(own_dir: Path) -> None:
     """A batch of the query with this directory of the job has been committed, wherever its checkpoint is."""
-    mark = _mark_of(own_dir)
-    mark.parent.mkdir(exist_ok=True)
-    mark.touch()
+    beside(own_dir, _COMMITTED).touch()
 
 
 def begins_anew(own_dir: Path, checkpoint: Path) -> bool:
     """Whether a batch of the query was committed once, in this attempt or before, and its checkpoint has none."""
-    return _mark_of(own_dir).exists() and standing(checkpoint).committed < 0
-
-
-def _mark_of(own_dir: Path) -> Path:
-    return own_dir.parent.with_name("committed") / own_dir.name
+    return beside(own_dir, _COMMITTED).exists() and standing(checkpoint).committed < 0
 
 
 def is_one_of_several(name: str) -> bool:
