@@ -10,6 +10,10 @@ import secrets
 import stat
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
+
+APPEARS_S: Final = 60.0
+"""For how long a file may be on its way: so long may a network file system go by what it knew of a directory."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

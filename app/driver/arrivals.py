@@ -15,11 +15,9 @@ from typing import Final, TypeVar
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
 
 from app.driver.failures import DriverError
+from app.durablefiles import APPEARS_S
 
 T = TypeVar("T")
-
-APPEARS_S = 60.0
-"""For how long files may be on their way: so long may a network file system go by what it knew of a directory."""
 
 RAW_FILES: Final = {
     # Hadoop makes a child process (chmod, 5 ms) for each file that it writes, and one for the checksum file beside it.

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from app.driver.failures import DriverError, Failure, one_line
-
-APPEARS_S: Final = 60.0
-"""For so long a network file system may not show a file that is there."""
+from app.durablefiles import APPEARS_S
 
 _UNREADABLE: Final = re.compile(
     r"Failed to read log file (?:file:)?(\S+)\. (?:(Incomplete)|\[MALFORMED_LOG_FILE|Log file was malformed)"

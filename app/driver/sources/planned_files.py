@@ -17,9 +17,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from app.driver.checkpoints import standing
-from app.driver.damaged import APPEARS_S
 from app.driver.directories import path_of_uri
 from app.driver.failures import DriverError
+from app.durablefiles import APPEARS_S
 
 log = logging.getLogger(__name__)
 
