@@ -64,7 +64,6 @@ class Attempt(BaseAttempt):
     def _start(self) -> Ending | None:
         spec = self.spec
         session, functions = self._begin()
-        self._keep_to_slots(session)
         client = self._take_up(session)
         make = partial(
             DocumentQuery,
@@ -94,6 +93,7 @@ class Attempt(BaseAttempt):
     def _take_up(self, session: SparkSession) -> ControlPlaneClient:
         """Connect to the control plane, and take up the plan of the assignment."""
         self._session = session
+        self._keep_to_slots(session)
         client = self._connect(session)
         program = self._graph.vertices[0].id if self._graph.awaits_query else None
         self._plans = Plans(self.spec.plan_version, self.spec.parallelism, program)

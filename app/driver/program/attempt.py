@@ -94,7 +94,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if isinstance(session, Ending):
             return session
         self._equip(session, functions)
-        self._keep_to_slots(session)
         self._take_up(session)
         self._expect_failures(lambda query: ProgramQuery(self._asked[query.key], self._shared))
         if before is not None:
