@@ -121,14 +121,14 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-WARNING: Final = {"X-Slotwise-Warning": "A sentence, if the lower bounds need more slots than there are now."}
+_WARNING: Final = "X-Slotwise-Warning"
+WARNING: Final = {_WARNING: "A sentence, if the lower bounds need more slots than there are now."}
 
 
 def warn_of_slots(response: Response, plane: ControlPlane, job_id: str) -> None:
     """Give the answer the header of `WARNING`, where it applies."""
     if (warning := plane.short_of_slots(job_id)) is not None:
-        (header,) = WARNING
-        response.headers[header] = warning
+        response.headers[_WARNING] = warning
 
 
 StillAllowed = Annotated[Callable[[], bool], Depends(_still_allowed)]

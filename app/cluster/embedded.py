@@ -144,16 +144,13 @@ class EmbeddedHost:
             psutil.cpu_percent()
             self._later(_IDLE_S, self._warm_one_up_if_idle)
 
-    def _disturbs_nobody(self) -> bool:
-        """Whether a warm-up takes nothing from a job, however busy the host is."""
-        return self._steps_back or not self._working()
-
     def _working(self) -> set[Kind]:
         """The kinds of those that have a job, or are about to get one."""
         return {kind for driver, kind in self._all.items() if driver not in (*self._warm, self._warming)}
 
     def _warm_one_up_if_idle(self) -> None:
-        if psutil.cpu_percent() < _IDLE_PERCENT or self._disturbs_nobody():
+        # One that steps back takes nothing from a job, however busy the host is.
+        if psutil.cpu_percent() < _IDLE_PERCENT or self._steps_back or not self._working():
             self._warm_one_up()
         else:
             self._later(_IDLE_S, self._warm_one_up_if_idle)

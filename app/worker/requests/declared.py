@@ -161,4 +161,4 @@ def refusal_at_submission(graph: JobGraph, requirements: Requirements, options: 
 def _least_slots(graph: JobGraph, requirements: Requirements) -> int:
     """The slots of the lower bounds, also of those that wait for vertices of a program."""
     waiting = [one.lower or 0 for one in graph.bounds if one.vertex not in graph.by_name]
-    return max(Demand.of(graph, requirements).minimal, *waiting, 0)
+    return max([Demand.of(graph, requirements).minimal, *waiting])
