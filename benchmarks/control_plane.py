@@ -69,15 +69,21 @@ def loads(job_ids: list[str]) -> dict[str, Callable[[int], tuple[list[list[str]]
     }
 
 
-def measure_requests(
-    running: Program, rounds: int, seconds: float, tell: Callable[[str], None]
-) -> dict[str, Any]:
+def jobs_with_history(running: Program) -> list[str]:
+    """The ids of new jobs that wait, each with some changes of bounds."""
     running.submit(max(CLIENTS))
     job_ids = running.job_ids()
     for job_id in job_ids:
         for upper in range(9, 10 + HISTORY):
             method, path, body = put(job_id, upper).split(" ", 2)
             running.server.http.request(method, path, content=body).raise_for_status()
+    return job_ids
+
+
+def measure_requests(
+    running: Program, rounds: int, seconds: float, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    job_ids = jobs_with_history(running)
     records = running.server.get(f"/jobs/{job_ids[0]}/rescales/history?limit={HISTORY}")
     if len(records) != HISTORY:
         raise RuntimeError(f"{len(records)} records instead of {HISTORY}")

@@ -23,23 +23,12 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks._waiting_jobs import Program, program, put
-from benchmarks.control_plane import CLIENTS, HISTORY, cpu_us, loads
+from benchmarks._waiting_jobs import Program, program
+from benchmarks.control_plane import CLIENTS, cpu_us, jobs_with_history, loads
 
 Load = Callable[[int], tuple[list[list[str]], list[str]]]
 Turn = tuple[float, float]
 """Answers per second, and microseconds of CPU time for each."""
-
-
-def prepare(running: Program) -> dict[str, Load]:
-    """Jobs that wait, with a history each; the loads by name."""
-    running.submit(max(CLIENTS))
-    job_ids = running.job_ids()
-    for job_id in job_ids:
-        for upper in range(9, 10 + HISTORY):
-            method, path, body = put(job_id, upper).split(" ", 2)
-            running.server.http.request(method, path, content=body).raise_for_status()
-    return loads(job_ids)
 
 
 def turn(running: Program, load: Load, clients: int, seconds: float) -> Turn:
@@ -59,7 +48,7 @@ def main() -> None:
     given = parser.parse_args()
     found: dict[tuple[str, int], list[tuple[Turn, Turn]]] = defaultdict(list)
     with program(checkout=given.before.resolve()) as before, program() as now:
-        pair = [(before, prepare(before)), (now, prepare(now))]
+        pair = [(server, loads(jobs_with_history(server))) for server in (before, now)]
         names = list(pair[0][1])
         for number in range(given.turns):
             for name in names:
