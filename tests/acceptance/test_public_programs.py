@@ -6,18 +6,19 @@ import contextlib
 import json
 import sqlite3
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance import program_results
-from tests.acceptance.deployment import Deployment, deployed
+from tests.acceptance.deployment import Deployment
 from tests.acceptance.program_results import Rows
 from tests.acceptance.programs import PROGRAMS as SCRIPTS
-from tests.acceptance.programs import Place, Program, await_queries, run_plain, run_rescaled, submit
-from tests.acceptance.test_programs import differences
+from tests.acceptance.programs import Place, Program, await_queries, submit
+from tests.acceptance.published import compare, deployment
+
+__all__ = ["deployment"]
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
@@ -129,28 +130,13 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("public")) as made:
-        made.start(with_points=False)
-        yield made
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_its_output_is_that_of_a_plain_run(deployment: Deployment, tmp_path: Path, name: str) -> None:
     program = PROGRAMS[name]
     alone, ours = (Place(tmp_path / "input", tmp_path / run) for run in ("plain", "slotwise"))
-    feeder = program.feeder(ours.input, pause_s=2.0)
-    feeder.write(10)
-    feeder.start()
-    outcome = run_rescaled(deployment, program, ours, feeder, rescales=RESCALES, seed=len(name))
-    run_plain(program, alone)
-
-    rows = program.rows(ours)
-    assert differences(rows, program.rows(alone)) == {} and all(rows.values())
-    assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 1)
-    counts = {query or "output": len(found) for query, found in rows.items()}
-    print(f"OUTCOME {name}: {outcome.in_place} in place, {outcome.kills} kill, exact: {counts} rows")
+    both = (program, ours), (program, alone)
+    outcome, _ = compare(deployment, name, *both, rescales=RESCALES, pause_s=2.0)
+    assert outcome.in_place == RESCALES
 
 
 def test_a_local_master_in_the_program_is_passed_over(deployment: Deployment, tmp_path: Path) -> None:

@@ -18,11 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.acceptance import program_results
-from tests.acceptance.deployment import Deployment, deployed
+from tests.acceptance.deployment import Deployment
 from tests.acceptance.program_results import Rows
-from tests.acceptance.programs import Place, Program, printed, run_plain, run_rescaled
-from tests.acceptance.test_programs import differences, results
+from tests.acceptance.programs import Place, Program, printed
+from tests.acceptance.published import compare, deployment
+from tests.acceptance.test_programs import results
 from tests.outputs import files_of
+
+__all__ = ["deployment"]
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -203,29 +206,22 @@ class Gauges:
         assert lines / 2 < sum(min(each) for each in rows.values()) <= lines
 
 
-@pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("public")) as made:
-        made.start(with_points=False)
-        yield made
-
-
 @pytest.mark.parametrize("name", PUBLIC)
 def test_its_output_is_that_of_a_plain_run(deployment: Deployment, tmp_path: Path, name: str) -> None:
     if name == "http":
         with catalog() as url:
             program = PUBLIC[name]
-            compare(deployment, tmp_path, name, replace(program, env={**program.env, "CATALOG_URL": url}))
+            run(deployment, tmp_path, name, replace(program, env={**program.env, "CATALOG_URL": url}))
     elif name == "monitored":
         ours, alone = Gauges(), Gauges()
-        compare(deployment, tmp_path, name, PUBLIC[name], {"slotwise": ours.address, "plain": alone.address})
+        run(deployment, tmp_path, name, PUBLIC[name], {"slotwise": ours.address, "plain": alone.address})
         for gauges in (ours, alone):
             gauges.check(tmp_path / "input/events")
     else:
-        compare(deployment, tmp_path, name, PUBLIC[name])
+        run(deployment, tmp_path, name, PUBLIC[name])
 
 
-def compare(
+def run(
     deployment: Deployment, directory: Path, name: str, program: Program, statsd: dict[str, str] | None = None
 ) -> None:
     """Run it in both ways on one input."""
@@ -238,18 +234,7 @@ def compare(
             arguments = arguments.replace(mark, str(value))
         return replace(program, arguments=arguments), place
 
-    (with_slotwise, ours), (by_itself, alone) = run_in("slotwise"), run_in("plain")
-    feeder = program.feeder(ours.input)
-    feeder.write(10)
-    feeder.start()
-    outcome = run_rescaled(deployment, with_slotwise, ours, feeder, rescales=RESCALES, seed=len(name))
-    text = run_plain(by_itself, alone)
-
-    rows = program.rows(ours)
-    assert differences(rows, program.rows(alone)) == {} and all(rows.values())
-    assert (outcome.others, outcome.kills) == ([], 1)
+    outcome, text = compare(deployment, name, run_in("slotwise"), run_in("plain"), rescales=RESCALES)
     assert outcome.in_place >= RESCALES if program.ends else outcome.in_place == RESCALES
     if program.ends:
         assert results(printed(deployment)) == results(text) != []
-    counts = {query or "output": len(found) for query, found in rows.items()}
-    print(f"OUTCOME {name}: {outcome.in_place} rescales in place, {outcome.kills} kill, exact: {counts} rows")
