@@ -156,11 +156,8 @@ class ProtocolDriver:
 
     async def _run(self) -> None:
         async with self._calls() as (http, base):
-            orders = (
-                (await http.post(f"{base}/register", json=_registration(self.ref) | {"ui_url": self.ui_url}))
-                .raise_for_status()
-                .json()
-            )
+            registration = _registration(self.ref) | {"ui_url": self.ui_url}
+            orders = await _ask(http, "POST", f"{base}/register", json=registration)
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
             awaits_query = await self._begin_program(http, base)
             if self.spec["repartition"]:
@@ -236,9 +233,7 @@ class ProtocolDriver:
     async def _poll(self, http: httpx.AsyncClient, base: str) -> dict[str, Any]:
         while True:
             params = {"plan": self.plan_version, "stop": "none", "wait_ms": POLL_MS}
-            answer = (
-                (await http.get(f"{base}/orders", params=params, timeout=POLL_MS)).raise_for_status().json()
-            )
+            answer = await _ask(http, "GET", f"{base}/orders", params=params, timeout=POLL_MS)
             if answer["stop"] != "none" or answer["plan_version"] > self.plan_version:
                 return dict(answer)
 
@@ -312,12 +307,15 @@ class ProtocolDriver:
             report = {"seq": self._seq, "at_ms": now_ms(), **fields}
             if fields["type"] in ("running", "plan-applied", "batch"):
                 report |= self.executors
-            # As the protocol has it: what is not durable yet is sent again.
-            while (
-                answer := await http.post(f"{base}/reports", json={"reports": [report]})
-            ).status_code == UNAVAILABLE:
-                await asyncio.sleep(BATCH_INTERVAL_S)
-            assert answer.raise_for_status().json()["acknowledged"] == self._seq
+            answer = await _ask(http, "POST", f"{base}/reports", json={"reports": [report]})
+            assert answer["acknowledged"] == self._seq
+
+
+async def _ask(http: httpx.AsyncClient, method: str, url: str, **request: Any) -> dict[str, Any]:
+    """As the protocol has it: what a server that stops, or whose store is busy, does not take is asked again."""
+    while (answer := await http.request(method, url, **request)).status_code == UNAVAILABLE:
+        await asyncio.sleep(BATCH_INTERVAL_S)
+    return dict(answer.raise_for_status().json())
 
 
 class _Late:
