@@ -57,7 +57,8 @@ class DriverSpec:
     data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md). ``since_ms``: when the change began that
     the attempt is for, 0 if that is not known. ``on_trial``: the graph has the vertices of the version before, and each
-    query of the program is compared with what that had, before its first batch.
+    query of the program is compared with what that had, before its first batch. ``repartition_timeout_ms``: for how
+    long the state of a query of a program may be redistributed when it is started.
     """
 
     job_id: str
@@ -93,6 +94,7 @@ class DriverSpec:
     home: str = ""
     working_dir: str = ""
     on_trial: bool = False
+    repartition_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +195,11 @@ class ExecutorLoad:
 class Report:
     """One thing that happened. ``type`` says which of the fields below are set.
 
-    begun: the program is about to run. It takes what time it wants until its first query, and until it has started its
-    known queries (running); if none was known, there is no report running.
-    running: the queries were started. batch: one was committed, at a part of the plan on the way to it, or while
-    state moves on a cluster, unless ``whole_plan``. ``not_followed``, of plan-applied and batch: as in events, by
-    vertex id.
+    begun: the program, which has streaming queries, is about to run, and takes what time it wants until its first one;
+    or it runs on in the process of the attempt before, and its queries are about to be started.
+    running: the queries of a document, or a BATCH program, were started. batch: one was committed, at a part of the
+    plan on the way to it, or while state moves on a cluster, unless ``whole_plan``. ``not_followed``, of plan-applied
+    and batch: as in events, by vertex id.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``, ``by_files``: as in events.AttemptFailed.
@@ -206,8 +208,8 @@ class Report:
     ``parallelism`` (by vertex id); sent before its first batch, for each start that is the program's own. Vertices that
     the graph lacks are added to it. ``begins_anew``: as in events.QueryStarted. query-ended: it has ended while the
     attempt runs on, by itself or by the program.
-    repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running, and again
-    for queries that a program starts later.
+    repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running, or for each
+    query that a program starts.
     failed with ``repartition_failed``: the state could not be redistributed and is as it was.
     region-progress: for people, about once a second: Spark tasks of a run that are done and that are known so far.
     query-failed: the query of sink ``query`` failed, the ``run``-th time in this attempt, and nothing of it is alive;

@@ -89,7 +89,7 @@ def _state_partitions(state: JobState) -> list[str]:
         return [f"A redistribution is to come, with a drain and a restart: {to_come}."]
     refused = state.repartition_refused
     if refused is not None and refused.requirements_uuid == state.requirements.uuid:
-        return [f"{refused.error} To try it again, declare the same requirements again."]
+        return [f"{ended(refused.error)} To try it again, declare the same requirements again."]
     return []
 
 
@@ -227,11 +227,10 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
     running = [
         pair for pair in state.plan.parallelism if not any(pair[0] in vertices for vertices in idle.values())
     ]
-    sentences = (
-        [f"The job runs at {in_words(state.graph, running)}."] if running else ["No query of it runs."]
-    )
-    if state.graph.awaits_query:
-        sentences = ["The program runs, and has not started a query yet."]
+    sentences = [f"The job runs at {in_words(state.graph, running)}." if running else "No query of it runs."]
+    if state.awaits_query:
+        which = "a query" if state.graph.awaits_query else f"a query in attempt {state.attempt}"
+        sentences = [f"The program runs, and has not started {which} yet."]
     for how, vertices in idle.items():
         sinks = [each.name for each in state.graph.vertices if each.is_sink and each.id in vertices]
         if sinks:
@@ -249,8 +248,6 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
         return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
     if state.graph.runs_by_regions:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
-    if timer_at(state, "start-timeout") is None:
-        return f"The program of attempt {state.attempt} has begun, and starts its queries."
     planned = in_words(state.graph, phase.plan.parallelism)
     begun = f"The driver of attempt {state.attempt} is being started with {planned}."
     if hold.comes_back(state):

@@ -128,8 +128,8 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         STAY: "the plan is made again, with the slots of now"
     },
     (CREATING, e.AttemptRunning, (executing.creating_running, batch.begin)): {
-        EXECUTING: "the driver has registered and its queries run, or its program has begun and none is known",
-        STAY: "too late: the attempt is being killed; or its program has begun and starts known queries",
+        EXECUTING: "the driver has registered and its queries run, or its program has begun",
+        STAY: "too late: the attempt is being killed",
     },
     (CREATING, e.StateRepartitioned, starting.creating_repartitioned): {
         STAY: "the state has the partitions that were asked for",
@@ -197,7 +197,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         RESTARTING: "another parallelism is attainable by a restart of the query, which is due",
     },
     (EXECUTING, e.StateRepartitioned, executing.executing_repartitioned): {
-        STAY: "a query that started late has reported its state partitions",
+        STAY: "a query of a program has reported its state partitions",
         RESCALING: "bounds waited for this number, and the change can be made in place",
         RESTARTING: "bounds waited for this number, and the change needs a restart",
     },
@@ -234,7 +234,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (RESCALING, _BOUNDS, rescaling.rescaling_bounds): {STAY: "the target is replaced if need be"},
     (RESCALING, e.SlotsChanged, rescaling.rescaling_slots): {STAY: "the target is replaced if need be"},
     (RESCALING, e.StateRepartitioned, repartition.found_late): {
-        STAY: "a query that started late has reported its state partitions"
+        STAY: "a query of a program has reported its state partitions"
     },
     (RESCALING, _QUERIES, rescaling.rescaling_query): {STAY: "the target is replaced if need be"},
     (RESCALING, e.BatchCompleted, rescaling.rescaling_batch): {STAY: "of one query; `PlanApplied` is of all"},

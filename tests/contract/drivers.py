@@ -159,7 +159,7 @@ class ProtocolDriver:
             registration = _registration(self.ref) | {"ui_url": self.ui_url}
             orders = await _ask(http, "POST", f"{base}/register", json=registration)
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
-            awaits_query = await self._begin_program(http, base)
+            await self._begin_program(http, base)
             if self.spec["repartition"]:
                 if (error := self.refuse_repartition()) is not None:
                     await self._report(http, base, type="failed", error=error, repartition_failed=True)
@@ -167,7 +167,7 @@ class ProtocolDriver:
                     return
                 found = partitions_of_queries(parse_document(self.spec["graph"], stored=True))
                 await self._report(http, base, type="repartitioned", state_partitions=found)
-            if self._graph is None or (self._is_started and not awaits_query):
+            if self._graph is None:
                 await self._report(http, base, type="running", plan_version=self.plan_version)
             if self.spec["graph"]["type"] == "BATCH":
                 await self._run_regions(http, base)
@@ -195,18 +195,17 @@ class ProtocolDriver:
             finally:
                 polling.cancel()
 
-    async def _begin_program(self, http: httpx.AsyncClient, base: str) -> bool:
-        """If the job is a program with streaming queries, start those; whether none was known before."""
+    async def _begin_program(self, http: httpx.AsyncClient, base: str) -> None:
+        """If the job is a program with streaming queries, start those."""
         graph = parse_document(self.spec["graph"], stored=True)
         if graph.program is None or graph.type is JobType.BATCH:
             self._is_started = True
-            return False
+            return
         self._graph = graph
         await self._report(http, base, type="begun")
         self.has_begun = True
         for query in () if self._failure else self.queries:
             await self.start(query)
-        return graph.awaits_query
 
     async def _run_regions(self, http: httpx.AsyncClient, base: str) -> None:
         """What `app.driver.batch` does: a region that the orders name ends at once, with some results, and after

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from app.model.graphdoc import parse_document
@@ -29,15 +29,19 @@ from tests.simulation.queries import SideQuery
 if TYPE_CHECKING:
     from tests.simulation.process import SimAttempt
 
+    Redistribute = Callable[[SimAttempt, list[ProgramQuery]], Awaitable[str | None]]
+
 _FOR_EVER_S: Final = 1e9
 _LOOKS_EVERY_S: Final = 5.0
 
 
-async def begin_queries(attempt: SimAttempt, tasks: list[asyncio.Task[Any]]) -> bool | None:
+async def begin_queries(
+    attempt: SimAttempt, tasks: list[asyncio.Task[Any]], redistribute: Redistribute
+) -> bool | None:
     """What runs in ``attempt`` besides its main query begins. None as soon as that may commit batches; if the attempt
-    ends before, as `SimAttempt.run`."""
+    ends before, as `SimAttempt.run`. ``redistribute``: the state of queries of a program, before they are started."""
     if "script" in attempt.spec["graph"]:
-        return await Program(attempt).begin(tasks)
+        return await Program(attempt).begin(tasks, redistribute)
     attempt.running, attempt.side = True, SideQuery.begin(attempt, tasks)
     attempt.report("running", plan_version=attempt.plan.plan_version)
     return None
@@ -54,8 +58,8 @@ def not_followed(attempt: SimAttempt, plan: Orders) -> list[str]:
 
 class Program:
     """See the module. ``running``: the parallelism by vertex id with which each query was started. ``waiting``: those
-    whose state has to be redistributed before they can be started. ``awaits``: no query of it was known when the
-    attempt began, and none has been started."""
+    whose state has to be redistributed before they can be started. ``awaits``: none has been started in this
+    attempt."""
 
     is_down = False
 
@@ -67,27 +71,31 @@ class Program:
         self._graph: dict[str, Any] = attempt.spec["graph"]
         self._job = self._graph["name"]
         self._known = {one.id: one for one in parse_document(self._graph, stored=True).vertices}
-        self.awaits = not any(one.is_sink for one in self._known.values())
+        self.awaits, self._knows_none = True, not any(one.is_sink for one in self._known.values())
         self.on_version = version_of(self._graph["artifacts"])
         self._queries = queries_of(self._job, self.on_version)
         self._life = random.Random(f"life/{self._job}/{attempt.number}")
         self.task: asyncio.Task[None] | None = None
 
-    async def begin(self, tasks: list[asyncio.Task[Any]]) -> bool | None:
-        """As `begin_queries`."""
+    async def begin(self, tasks: list[asyncio.Task[Any]], redistribute: Redistribute) -> bool | None:
+        """As `begin_queries`. A program that runs on where it did has begun when the state of its queries is there."""
         attempt, rng = self.attempt, self.attempt.world.rng
         attempt.side = self
+        first = first_started(self._graph, attempt.number, self._known)
+        goes_on = attempt.process.was_parked and bool(first)
+        if goes_on and (refused := await redistribute(attempt, first)):
+            return await attempt._fail(refused, repartition_failed=True)
         attempt.report("begun", plan_version=attempt.plan.plan_version)
-        attempt.running = awaited = self.awaits
-        if (ended := await self._think()) is not None:
-            return ended
-        for query in first_started(self._graph, attempt.number, self._known):
+        attempt.running = True
+        if not goes_on:
+            if (ended := await self._think()) is not None:
+                return ended
+            if refused := await redistribute(attempt, first):
+                return await attempt._fail(refused, repartition_failed=True)
+        for query in first:
             self.start(query)
             if rng.random() < 0.3:
                 await asyncio.sleep(rng.uniform(0, 2))
-        if not awaited:
-            attempt.running = True
-            attempt.report("running", plan_version=attempt.plan.plan_version)
         self.task = attempt.world.spawn(self.run())
         tasks.append(self.task)
         return None
@@ -96,14 +104,13 @@ class Program:
         """What the program does before its first queries. Not None: it was stopped meanwhile."""
         attempt, world = self.attempt, self.attempt.world
         until_s, fate = world.now_s + self._thinks_s(), self._life.random()
-        if self.awaits:
-            world.oracles.count("program without a query")
+        world.oracles.count("program without a query")
         while (left_s := until_s - world.now_s) > 0:
             if attempt.fenced:
                 raise Exit(3)
             if attempt.stop is not None and (ended := await attempt._carry_out_stop()) is not None:
                 return ended
-            if self.awaits and attempt.plan.plan_version > attempt.spec["plan_version"]:
+            if attempt.plan.plan_version > attempt.spec["plan_version"]:
                 # Nothing runs that would have to follow it.
                 attempt._say_applied(attempt.plan, idle=True)
             if world.quiet and not self._may_wait_for_ever:
@@ -112,7 +119,7 @@ class Program:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, _LOOKS_EVERY_S)):
                     await attempt.changed.wait()
-        if fate < 0.05 and self.awaits:
+        if fate < 0.05 and self._knows_none:
             world.oracles.count("program ended without a query")
             return await attempt._last_word("finished")
         if fate < 0.15 and not world.quiet:
@@ -133,7 +140,7 @@ class Program:
     @property
     def _may_wait_for_ever(self) -> bool:
         """Also when the world is quiet. What is known of it has to be decided upon, such as another version."""
-        return self.awaits and not self.on_version
+        return self._knows_none and not self.on_version
 
     def end(self) -> None:
         """It is stopped with its attempt."""

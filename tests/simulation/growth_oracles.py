@@ -64,14 +64,14 @@ class Growth:
         if state is None or state.graph.program is None:
             return
         stored = self._documents.setdefault(unit.job_id, {})
-        waits = awaits(state.graph) and (before is None or awaits(before.graph))
+        runs = self._has_started(state) or (before is not None and self._has_started(before))
         for write in unit.writes:
             if isinstance(write, CreateJob | AddVersion | SetGraph):
                 number = 1 if isinstance(write, CreateJob) else write.number
                 stored[number] = Graph.of(parse_document(json.loads(write.document), stored=True))
-            elif isinstance(write, SaveState) and awaits(state.graph):
+            elif isinstance(write, SaveState) and not self._has_started(state):
                 self._is_not_running(state, write.status)
-            elif isinstance(write, AddEvents) and waits:
+            elif isinstance(write, AddEvents) and not runs:
                 for event in write.events:
                     if event.type is PublicEventType.STATUS:
                         self._is_not_running(state, event.fields["status"])
@@ -81,9 +81,14 @@ class Growth:
             f"job {unit.job_id[-2:]} has {Graph.of(state.graph)}, and {found} is stored of it",
         )
 
+    def _has_started(self, state: JobState) -> bool:
+        """Whether the program has told of a query in the attempt that ``state`` is of."""
+        return (state.job_id, state.attempt) in self._started
+
     def _is_not_running(self, state: JobState, status: object) -> None:
         self._check(
-            status != JobStatus.RUNNING, f"job {state.job_id[-2:]} is {status}, and no query of it is known"
+            status != JobStatus.RUNNING,
+            f"job {state.job_id[-2:]} is {status}, and attempt {state.attempt} has told of no query",
         )
 
     def told(self, attempt: SimAttempt, query: ProgramQuery, *, started: bool) -> None:
@@ -266,7 +271,7 @@ class Growth:
 
     def begun(self, attempt: SimAttempt, state: JobState) -> None:
         """It was acknowledged that the program of the attempt has begun."""
-        waits = awaits(state.graph) and state.phase.kind == "CreatingExecutionGraph"
+        waits = state.attempt == attempt.number and isinstance(state.phase, CreatingExecutionGraph)
         self._check(
             not waits or getattr(state.phase, "failure", None) is not None,
             f"{attempt} has begun, that was acknowledged, and it is not durable",

@@ -4,6 +4,7 @@ which take the places of the checkpoints one after another; and what must hold o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
 from tests.simulation.growing import Program
-from tests.simulation.programs import first_started
+from tests.simulation.programs import ProgramQuery
 from tests.simulation.rules import partitions
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Checkpoint:
 async def give_partitions(attempt: SimAttempt) -> str | None:
     """Redistribute the state if that is ordered, and report what there is. Why it was not possible, if so.
 
-    In some worlds without some queries, or without any: the program starts them late.
+    In some worlds without some queries, or without any: they are started late. So are all those of a program.
     """
     checkpoint = attempt.checkpoint
     graph = parse_document(attempt.spec["graph"], stored=True)
@@ -47,10 +48,17 @@ async def give_partitions(attempt: SimAttempt) -> str | None:
         checkpoint.partitions.setdefault(key, number)
     first = list(wanted)[: attempt.world.seed % 2 if attempt.world.seed % 3 == 2 else None]
     if graph.program is not None:
-        started = [one.key for one in first_started(attempt.spec["graph"], attempt.number, graph.by_id)]
-        first = [key for key in wanted if key in started]
+        first = []
     checkpoint.late = {key: number for key, number in wanted.items() if key not in first}
     return await _give(attempt, {key: wanted[key] for key in first})
+
+
+async def give_first(attempt: SimAttempt, queries: Sequence[ProgramQuery]) -> str | None:
+    """The same of the queries that a program starts first."""
+    late = attempt.checkpoint.late
+    wanted = {query.key: late[query.key] for query in queries if query.key in late}
+    attempt.checkpoint.late = {key: number for key, number in late.items() if key not in wanted}
+    return await _give(attempt, wanted)
 
 
 async def give_late(attempt: SimAttempt) -> str | None:
@@ -98,7 +106,9 @@ async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
             attempt.process.kill_python()
             await asyncio.sleep(60)
         found = dict(wanted)
-    if attempt.spec["repartition"] or found != wanted:
+    # A program that has started none of them says nothing.
+    is_said = attempt.spec["repartition"] and (wanted or "script" not in attempt.spec["graph"])
+    if is_said or found != wanted:
         attempt.report("repartitioned", state_partitions=found)
     return None
 

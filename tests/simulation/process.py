@@ -18,7 +18,7 @@ from app.worker.refusals import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
 from tests.simulation.growing import Program, begin_queries, not_followed
-from tests.simulation.partitions import Checkpoint, give_late, give_partitions
+from tests.simulation.partitions import Checkpoint, give_first, give_late, give_partitions
 from tests.simulation.queries import SideQuery, are_known, noted, taken, without_refused
 from tests.simulation.world import Away, World
 
@@ -49,7 +49,7 @@ class SimProcess:
         self.jobs: dict[str, None] = {}
         self.attempt: SimAttempt | None = None
         self._assignments: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        self._killed = False
+        self._killed = self.was_parked = False
         self._listeners: list[Callable[[int | None], None]] = []
         self._main = world.spawn(self._run())
         world.processes.append(self)
@@ -143,7 +143,7 @@ class SimProcess:
                     self.attempt.cut()
                 if not parked:
                     raise Exit(0)
-                self.attempt = None
+                self.attempt, self.was_parked = None, True
         except Exit as end:
             self._jvm_ends()
             self._python_ends(end.status)
@@ -201,7 +201,7 @@ class SimAttempt:
             return await self._fail(why, outside=True, by_cluster=True)
         if world.chance(world.knobs.start_fails):
             return await self._fail("A query could not be started.")
-        if (ended := await begin_queries(self, self._tasks)) is not None:
+        if (ended := await begin_queries(self, self._tasks, give_first)) is not None:
             return ended
         return await (RegionsOf(self).run() if self.spec["graph"]["type"] == "BATCH" else self._run_batches())
 
@@ -274,7 +274,7 @@ class SimAttempt:
         if order == "drain" and self.world.chance(0.1):
             self.report("stopped", driver_alive=True, error="The drain could not be carried out.")
             return None
-        # A program without a query is run anew by the next driver.
+        # A program that has started no query is run anew by the next driver.
         ends = order == "drain" or (isinstance(self.side, Program) and self.side.awaits)
         self.side = self.side and self.side.end()
         self.checkpoint.writers.pop(self.process, None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,6 @@ from app.driver.program.known import KnownQueries
 from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.program.origin import Origin
 from app.driver.program.query import Asked, ProgramQuery
-from app.driver.program.threads import ProgramThreads
 from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed
 from app.driver.session import is_stopped
@@ -43,11 +43,10 @@ from app.model.graphdoc_program import grown
 from app.model.ids import vertex_id
 from app.model.planned import PlannedVertex
 from app.model.protocol import Orders
+from app.model.sentences import duration_in_words
 from app.model.state_partitions import partitions_of_queries
 
 _TOLD_WITHIN_S = 2.0
-# After that a program that commits batches runs, whatever else it had before.
-_EXPECTED_WITHIN_S = 15.0
 _POLL_S = 0.1
 
 
@@ -75,9 +74,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         # Starts by the program that Spark was asked for, and those that are noted.
         self._starts = self._noted = 0
         self._listeners: dict[int, QueryListener] = {}
-        # Of a program without a known query the control plane takes it that it runs.
-        self._told_running = self._awaits_query = self._graph.awaits_query
-        self._began_at = time.monotonic()
+        self._knew_none = self._graph.awaits_query
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
         # The queries that ran when they were told to stop; none if one of them would not have for ever.
@@ -114,22 +111,19 @@ class ProgramAttempt(BeginsProgram, Attempt):
             is_whole = asked.place is not None and standing(asked.place).is_whole
             if key in before._ran or (self.spec.repartition and is_whole):
                 self._ask(asked)
+        self._tell_of_partitions()
+        self._report(type="begun", plan_version=self.spec.plan_version)
         for asked in [self._asked[key] for key in self._asked if key in before._ran]:
             running = ProgramQuery(asked, self._shared)
             self._listen(asked.session)
+            self._tell_of(asked, is_new=False)
             running.start()
             self._on_started(running)
         self._hides_ends = False
-        if before._told_running:
-            # The program may have done all its waiting before.
-            self._note_running()
-        self._watch()
 
     def _go_on_from(self, before: InMainThread) -> None:
         assert isinstance(before, ProgramAttempt) and before._takeover is not None
         self._before, self._hides_ends = before, True
-        # Nobody has said of this attempt that it begins.
-        self._told_running = False
         self._session, self._takeover = before._session, before._takeover
         for listener in before._listeners.values():
             listener.close()
@@ -164,9 +158,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
     def _on_committed(self, happening: Committed) -> None:
         if happening.run_id in self._by_run:
             super()._on_committed(happening)
-            if not self._told_running and time.monotonic() - self._began_at >= _EXPECTED_WITHIN_S:
-                # Some that it had before do not come, and it never waits for long.
-                self._note_running()
         else:
             self._early.append(happening)
 
@@ -199,27 +190,22 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def _on_start_of_program(self, running: ProgramQuery) -> None:
         self._noted += 1
-        if self._noted == 1:
-            self._began_at = time.monotonic()
-            if self._awaits_query:
-                # What was applied before the first query was so to nothing.
-                self._reported_version = 0
         if self._stop is not None:
             # It is not among those that ran, and the program takes it for one that runs.
             self._ran = set()
         self._on_started(running)
-        if self._noted == 1:
-            self._watch()
 
     def _on_started(self, running: ProgramQuery) -> None:
+        if not self._runs:
+            # What was applied before the first query was so to nothing.
+            self._reported_version = 0
         self._ended.pop(running.query.key, None)
         self._queries.append(running)
         self._by_run[running.run_id] = running
         running.take_plan()
         if self._stop is not None:
             running.stop_at_boundary()
-        if self._told_running or len(self._asked) == len(self._stored):
-            self._note_running()
+        self._tell_of_partitions()
         # What else is there has been said of runs that nobody asks for any more.
         early, self._early = self._early, []
         for happening in early:
@@ -230,44 +216,19 @@ class ProgramAttempt(BeginsProgram, Attempt):
             else:
                 self._on_ended(happening)
 
-    def _note_running(self) -> None:
-        """Say once that the program runs, and what is not known yet of the state of its queries: it may start some only
-        after it has waited for others."""
-        if not self._queries and not self._ended:
-            return
+    def _tell_of_partitions(self) -> None:
+        """Say what is not known yet of the state of the queries that the program has started."""
         found = {key: number for key, number in self._partitions.items() if key not in self._told_of}
         # In this order: the program may be starting another query.
         expected = partitions_of_queries(self._graph)
         self._told_of |= found.keys()
-        is_answer = self.spec.repartition and (found or not self._told_running)
-        if is_answer or any(expected[key] != number for key, number in found.items()):
+        if found and (self.spec.repartition or any(expected[key] != number for key, number in found.items())):
             self._report(type="repartitioned", state_partitions=found)
-        if not self._told_running:
-            self._told_running = True
-            self._report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
-            self._report_applied()
 
     def _report_applied(self) -> None:
-        # Before that nobody listens, and it is said only once. What a program has begun with is in force when it has a
-        # query.
-        if self._told_running and (self._runs or self._plans.current.version > self.spec.plan_version):
+        # What a program has begun with is in force when it has a query.
+        if self._runs or self._plans.current.version > self.spec.plan_version:
             super()._report_applied()
-
-    def _watch(self) -> None:
-        """A program may wait in ways that cannot be observed: for a lock, a signal, or asleep before its next look."""
-        assert self._takeover is not None
-        threads, then = ProgramThreads(self._takeover.places), partial(self._inbox.put, self._note_running)
-        threads.call_when_idle(
-            self._only_queries_work,
-            lambda: self._told_running or self._over.is_set() or self._after is not None,
-            then,
-        )
-
-    def _only_queries_work(self) -> bool:
-        """Whether Spark does nothing for the program but to run its queries."""
-        tracker = self._session.sparkContext.statusTracker()
-        active = set(tracker.getActiveJobsIds())
-        return active <= {job for each in [*self._by_run] for job in tracker.getJobIdsForGroup(each)}
 
     @property
     def _program_queries(self) -> list[ProgramQuery]:
@@ -290,14 +251,13 @@ class ProgramAttempt(BeginsProgram, Attempt):
                     "wait for it (query.awaitTermination()) or stop it."
                 )
             )
-        self._note_running()
         return self._last_word(type="finished")
 
     @property
     def _may_be_its_fault(self) -> bool:
         if self._past_first_batch or any(each.has_committed for each in self._runs):
             return False
-        is_first = self._awaits_query or self.spec.attempt == 1
+        is_first = self._knew_none or self.spec.attempt == 1
         return is_first and not (self._taken_up.is_set() and is_stopped(self._session))
 
     def _look_at_ended(self) -> Ending | None:
@@ -469,7 +429,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._plans.grow({vertex.id: vertex.parallelism for vertex in query.flow})
         return query
 
-    def _tell_of(self, asked: Asked, *, is_new: bool, begins_anew: bool) -> None:
+    def _tell_of(self, asked: Asked, *, is_new: bool, begins_anew: bool = False) -> None:
         """The control plane is to hear of a query before its first batch; if it is away, later."""
         numbers = self._plans.current.parallelism
         self._report(
@@ -487,13 +447,27 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
-        given = asked.give_partitions(self._shared, ordered=self.spec.repartition)
+        with self._limited():
+            given = asked.give_partitions(self._shared, ordered=self.spec.repartition)
         # Another thread may be reading it.
         self._partitions = {**self._partitions, **given}
         self._asked[asked.query.key] = asked
 
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """The attempt fails if a redistribution takes too long."""
+        limit_ms = self.spec.repartition_timeout_ms
+        error = RepartitionFailed(
+            f"it took longer than {duration_in_words(limit_ms)} (slotwise.state.repartition.timeout)",
+            recoverable=True,
+        )
+        timer = threading.Timer(limit_ms / 1000, self._inbox.put, [error])
+        if self.spec.repartition and limit_ms:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def restarts(self, error: StreamingQueryException) -> bool:
         return self._may_hold(describe(error))
-
-    def waits(self, where: str) -> None:
-        self._inbox.put(self._note_running)

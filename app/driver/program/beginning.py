@@ -60,7 +60,7 @@ class BeginsProgram(InMainThread):
 
     def _note_plan(self, version: int) -> None:
         # There is nothing yet that does not run at it.
-        if self._graph.awaits_query and version > self.spec.plan_version:
+        if version > self.spec.plan_version:
             self._reported_version = version
             self._report(type="plan-applied", plan_version=version)
 

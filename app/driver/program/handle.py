@@ -92,9 +92,6 @@ class Handle(StreamingQuery):
         return last or (before[-1] if before else None)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        # A program that waits with a time limit may start another query afterwards.
-        if timeout is None:
-            self._calls.waits()
         until = time.monotonic() + timeout if isinstance(timeout, int | float) else None
         left: Any = timeout
         while True:
@@ -190,9 +187,7 @@ class Queries:
 
     def await_any(self, manager: StreamingQueryManager, timeout: int | None) -> bool | None:
         """Spark's own would end with each run that fails."""
-        if timeout is None:
-            self._calls.waits()
-        elif timeout < 0:
+        if timeout is not None and timeout < 0:
             return _await_any(manager, timeout)  # type: ignore[no-any-return] # it raises
         until = None if timeout is None else time.monotonic() + timeout
         while True:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from pyspark import SparkConf, SparkContext
@@ -28,7 +29,6 @@ from app.driver.program.handle import Handle, Queries
 from app.driver.program.places import Places, failure_of, under_way
 from app.driver.program.settings import put_back, session_conf, settings_of
 from app.driver.program.term_signal import TermSignal
-from app.driver.program.threads import is_of_spark
 from app.driver.session import hide_session, unfit_setting
 from app.model.ownsettings import APP_NAME
 
@@ -38,6 +38,8 @@ _fork = os.fork
 _exit = os._exit
 
 _POLL_S = 0.05
+# The function of Py4J in which a call of Java's runs.
+_CALLED = "_call_proxy"
 _DSTREAMS = (
     "the program uses DStreams (pyspark.streaming), which have no plan that could be rescaled and no exact restart: "
     "use Structured Streaming (spark.readStream)"
@@ -78,10 +80,6 @@ class Host(Protocol):
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
         return False
-
-    def waits(self, where: str) -> None:
-        """The program is about to wait for its queries."""
-        return
 
     def program_ended(self, failure: Failure | None) -> None:
         """The program has ended, or has done what ends it."""
@@ -261,11 +259,6 @@ class Takeover:
     def restarts(self, error: StreamingQueryException) -> bool:
         return self.host.restarts(error)
 
-    def waits(self) -> None:
-        where = self.places.here()
-        with self._telling:
-            self.host.waits(where)
-
     def waited(self, wait: Callable[[], Any]) -> Any:
         """What ``wait`` gives: if it ends because the job is stopped, only when the job goes on in this process."""
         try:
@@ -294,7 +287,7 @@ class Takeover:
     def hang_if_stopping(self) -> None:
         """The program gets no further before its queries run again, which they may never do in this process. But for
         what Spark has called, such as a function for each batch: the stop waits for its batch."""
-        while self.is_stopping and not is_of_spark(sys._getframe()):
+        while self.is_stopping and not _is_called_by_spark():
             time.sleep(_POLL_S)
 
     def refuse(self, sentence: str) -> NoReturn:
@@ -324,6 +317,13 @@ def _set_all(writer: DataStreamWriter, asked: Mapping[str, Any]) -> None:
     for name in ("format", "outputMode", "partitionBy", "queryName"):
         if asked.get(name) is not None:
             getattr(writer, name)(asked[name])
+
+
+def _is_called_by_spark() -> bool:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_name != _CALLED:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _hang() -> NoReturn:

@@ -9,7 +9,6 @@ import operator
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
-from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord, StateSpan
 from app.model.status import JobStatus
 from app.scheduler.adaptive import hold
@@ -57,8 +56,7 @@ def status_of(state: JobState) -> JobStatus:
     if isinstance(phase, Finished):
         return phase.status
     status = STATUS[phase.kind]
-    # A program that has started no query yet runs none.
-    return JobStatus.CREATED if status is JobStatus.RUNNING and state.graph.awaits_query else status
+    return JobStatus.CREATED if status is JobStatus.RUNNING and state.awaits_query else status
 
 
 def timer_at(state: JobState, name: str) -> int | None:
@@ -215,10 +213,10 @@ class Draft:
         self._note_status(before, since)
         self.trigger = ENTRY
 
-    def set_graph(self, graph: JobGraph, **changes: Any) -> None:
-        """Replace the graph, and other fields with it."""
+    def set_started(self, started: tuple[str, ...]) -> None:
+        """Replace the queries that the program has started: with the first one the job is RUNNING."""
         before, since = status_of(self.state), self.state.status_since_ms
-        self.set(graph=graph, **changes)
+        self.set(started=started)
         self._note_status(before, since)
 
     def _note_status(self, before: JobStatus, since: tuple[tuple[JobStatus, int], ...]) -> None:

@@ -40,7 +40,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
 from app.scheduler.adaptive.resources import arm_manager, replace_bounds, replace_slots
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
-from app.scheduler.adaptive.starting import START_TIMER, take_up_plan
+from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing, JobState, Manager
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 
@@ -54,15 +54,12 @@ ANSWER_MS: Final = 3_000
 
 
 def creating_running(draft: Draft, event: AttemptRunning) -> None:
-    """The attempt runs at its plan. The rescale is complete once it has committed a batch.
+    """The attempt runs at its plan, or its program has begun, and takes what time it wants until its queries.
 
-    A program that has only begun runs if no query of it is known; else it starts those that are, in what time it wants.
+    The rescale is complete once a batch is committed.
     """
-    if event.begun and not draft.state.graph.awaits_query:
-        draft.disarm(START_TIMER)
-        return
     timeline.note_missing(draft, event.missing_executors)
-    if take_up_plan(draft, event.before):
+    if take_up_plan(draft, event):
         versions.begin_trial(draft)
         enter_executing(draft, first_batch=False)
 

@@ -20,7 +20,7 @@ from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
 from app.model.plan import Plan
 from app.model.requirements import Bounds, bounds_at_first
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive import slot_declaration, timeline
+from app.scheduler.adaptive import rollback, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import QueryEnded, QueryStarted
 from app.scheduler.adaptive.evolve import evolve
@@ -52,8 +52,10 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     before = state.graph
     ended = tuple(other for other in before.ended if other != key)
     if isinstance(event, QueryStarted):
+        if state.awaits_query:
+            rollback.begin_watch(draft)
         if key not in state.started:
-            draft.set(started=(*state.started, key))
+            draft.set_started((*state.started, key))
         if event.begins_anew and key in event.graph.by_id:
             _tell_of_beginning(draft, event.graph.by_id[key].name)
         if event.graph.vertices != before.vertices:
@@ -120,7 +122,7 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
         requested_by=None,
         reason=why,
     )
-    draft.set_graph(graph, requirements=requirements, gone=gone_from(state, graph, draft.now_ms))
+    draft.set(graph=graph, requirements=requirements, gone=gone_from(state, graph, draft.now_ms))
     _add_to_plans(draft, graph, new, is_first=is_first)
     if is_first and state.timeline.open is not None:
         # It is of the start of the job, which its first query is part of.

@@ -67,6 +67,14 @@ def begin(draft: Draft) -> None:
     draft.set(repartition=Repartition(before, after, draft.now_ms), repartition_refused=None)
 
 
+def leave_to_queries(draft: Draft) -> None:
+    """The attempt is a program, which has begun: it is redistributed with each query that it starts."""
+    begun = draft.state.repartition
+    if begun is not None:
+        late = tuple(_concerned(draft.state.graph, begun))
+        draft.set(repartition=evolve(begun, late=late) if late else None)
+
+
 def found(draft: Draft, partitions: Numbers) -> bool:
     """The driver tells what the checkpoints have. Whether it is what the graph says.
 

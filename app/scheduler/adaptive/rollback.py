@@ -58,6 +58,14 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
         draft.set(watch=new)
 
 
+def begin_watch(draft: Draft) -> None:
+    """The program starts its first query: what it did before at what is on trial does not count."""
+    watch = draft.state.watch
+    if watch is not None:
+        until_ms = draft.now_ms + draft.state.options.rollback_watch_ms
+        draft.set(watch=evolve(watch, since_ms=draft.now_ms, until_ms=until_ms))
+
+
 def prove(draft: Draft, grace_ms: int = 0) -> None:
     """The job runs. The rescale on trial has passed if its time was over ``grace_ms`` ago."""
     watch = draft.state.watch

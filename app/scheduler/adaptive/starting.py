@@ -34,6 +34,7 @@ from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptMisplaced,
+    AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
     BoundsUpdated,
@@ -45,7 +46,6 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.in_place import plan_for_slots
-from app.scheduler.adaptive.rollback_state import Pace
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
@@ -201,16 +201,18 @@ def _start_timeout_ms(state: JobState) -> int:
     return state.options.start_timeout_ms + state.options.cluster_start_ms + longer_ms
 
 
-def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
+def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
     """Put the plan of the attempt into force; False if it is too late because the attempt is being killed."""
     phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is not None:
         return False
+    if event.begun:
+        repartition.leave_to_queries(draft)
     if draft.state.repartition is not None and not draft.state.repartition.late:
         raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
     before = draft.state.last_plan
     draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState(), slots_stayed=())
-    rollback.put_on_trial(draft, phase.plan, before, pace, ran=False)
+    rollback.put_on_trial(draft, phase.plan, before, event.before, ran=False)
     timeline.in_force(draft, phase.plan)
     return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, JobType
 from app.model.options import JobOptions
 from app.model.plan import Plan, Slot
 from app.model.requirements import Requirements
@@ -373,6 +373,12 @@ class JobState:
     def bounds(self) -> Requirements:
         """What was declared, within the scaling policy: decisions are made with these."""
         return within(self.policy, self.graph, self.requirements)
+
+    @property
+    def awaits_query(self) -> bool:
+        """Whether the program of the job has started no query in this attempt, also if some are known."""
+        graph = self.graph
+        return graph.program is not None and graph.type is JobType.STREAMING and not self.started
 
     @property
     def slot_ids(self) -> set[str]:

@@ -132,12 +132,12 @@ def adopt(draft: Draft) -> bool:
 
 
 def begin_trial(draft: Draft) -> None:
-    """An attempt at what is on trial runs: its time begins."""
-    one = _on_trial(draft.state)
+    """An attempt at what is on trial runs: its time begins. That of a program begins with its first query: what it does
+    before may take what time it wants."""
     limit_ms = draft.state.options.version_trial_ms
-    # What a program does before its first query may take what time it wants.
-    if one is not None and not draft.state.graph.awaits_query:
-        _change(draft, batch=False, applied=False, until_ms=draft.now_ms + limit_ms if limit_ms else None)
+    if _on_trial(draft.state) is not None:
+        is_limited = limit_ms > 0 and not draft.state.awaits_query
+        _change(draft, batch=False, applied=False, until_ms=draft.now_ms + limit_ms if is_limited else None)
 
 
 def note_progress(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
@@ -206,7 +206,7 @@ def drop(draft: Draft) -> None:
 
 def settle(draft: Draft, before: JobState) -> None:
     """Bring the timer of the trial in line with the state."""
-    if before.graph.awaits_query:
+    if before.awaits_query and not draft.state.awaits_query:
         begin_trial(draft)
     one = _on_trial(draft.state)
     running = isinstance(draft.state.phase, Executing | Rescaling)

@@ -36,7 +36,7 @@ from app.scheduler.batch.scheduling import (
 
 def begin(draft: Draft, event: AttemptRunning) -> None:
     """A driver is there. What an earlier one had not finished is to run again; what it had finished counts."""
-    if not take_up_plan(draft):
+    if not take_up_plan(draft, event):
         return
     timeline.note_missing(draft, event.missing_executors)
     draft.enter(Executing(transition_manager.start(draft.now_ms, 0), first_batch=True))

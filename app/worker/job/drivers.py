@@ -80,7 +80,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
     """The event of a report. `Attempts` reports the ends of attempts, when no process is alive any more."""
     match report.type:
         case "begun":
-            return events.AttemptRunning(attempt, begun=True)
+            return events.AttemptRunning(attempt, before=meter.before(report.plan_version), begun=True)
         case "running":
             before = meter.before(report.plan_version)
             sizes = tuple(sorted(report.source_bytes.items()))

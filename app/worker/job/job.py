@@ -377,6 +377,7 @@ class Job:
             since_ms=change_began_ms(state),
             working_dir=str(places.working_dir(state.job_id)),
             on_trial=state.versions.is_on_trial,
+            repartition_timeout_ms=state.options.repartition_timeout_ms,
         )
 
     def _results_of_ended(self) -> tuple[str, ...]:

@@ -64,15 +64,11 @@ def running(*queries: tuple[PlannedVertex, ...]) -> Job:
 
 
 def on_trial(*queries: tuple[PlannedVertex, ...], **document: Any) -> Job:
-    """Version 2 has started nothing yet; known queries have been said to run."""
+    """Version 2 has begun, and has started nothing yet."""
     job = running(*queries) if queries else begun()
     job.do(asked(job, **document)).stops()
     assert job.kind == "CreatingExecutionGraph" and job.state.versions.current == 2
-    begins(job)
-    if queries:
-        assert job.kind == "CreatingExecutionGraph"
-        job.starts()
-    return job
+    return begins(job)
 
 
 def test_of_a_program_without_a_query_the_trial_begins_with_the_first_one() -> None:
@@ -115,6 +111,22 @@ def test_what_was_done_before_the_first_query_is_no_part_of_the_trial(rescaled: 
     assert outcome(job) == "IN_FORCE"
 
 
+def test_the_time_of_a_trial_is_that_of_the_attempt_that_runs() -> None:
+    """The second attempt at a version takes its time before its queries, too."""
+    job = starts_query(on_trial(COUNTING))
+    assert job.timer_in_ms(TRIAL_TIMER) == 10_000
+    begins(fails(job, outside=True).wait(1_000))
+    assert (job.kind, outcome(job)) == ("Executing", "TRIAL") and not has_trial_timer(job)
+    job.wait(DAY_MS)
+    starts_query(job)
+    assert (outcome(job), job.timer_in_ms(TRIAL_TIMER)) == ("TRIAL", 10_000)
+
+
+def test_a_version_that_fails_before_the_known_queries_is_taken_back_at_once() -> None:
+    job = fails(on_trial(COUNTING))
+    assert (outcome(job), names(job), job.kind) == ("TAKEN_BACK", QUERY, "CreatingExecutionGraph")
+
+
 def test_a_version_that_fails_before_its_first_query_is_taken_back_at_once() -> None:
     job = on_trial(script="other.py")
     assert names(job) == ["other"]
@@ -135,8 +147,10 @@ def test_the_way_back_to_a_program_with_the_name_of_a_vertex(script: str) -> Non
 
 def test_a_version_is_proven_when_each_query_with_state_was_started() -> None:
     job = on_trial(COUNTING, COPYING)
+    assert not has_trial_timer(job)
+    starts_query(job, COPYING)
     assert job.timer_in_ms(TRIAL_TIMER) == 10_000
-    starts_query(job, COPYING).commit().applied()
+    job.commit().applied()
     assert outcome(job) == "TRIAL", "nothing has gone on from the state"
     starts_query(job, COUNTING)
     assert outcome(job) == "TRIAL"
@@ -185,8 +199,7 @@ def test_a_query_that_is_started_before_the_version_comes_is_kept(awaited: bool)
     assert names(job) == (COPY if awaited else QUERY + COPY)
     assert declared(job) == dict.fromkeys(names(job), (1, 2))
     begins(job)
-    assert job.kind == "CreatingExecutionGraph", "it goes on with what is known"
-    job.starts()
+    assert (job.kind, job.status) == ("Executing", JobStatus.CREATED)
     for query in [COPYING] if awaited else [COUNTING, COPYING]:
         starts_query(job, query)
     job.commit().applied()
@@ -234,5 +247,5 @@ def test_bounds_that_the_version_says_of_a_known_vertex_win_and_others_stay() ->
     job.do(asked(job, bounds={"counts": {"upperBound": 1}, "copy": {"upperBound": 1}})).stops()
     assert declared(job) == {"in": (2, 2), "counts": (1, 1), "out": (1, 1)}
     assert NamedBounds("copy", None, 1) in job.state.graph.bounds
-    starts_query(begins(job).starts(), COPYING)
+    starts_query(begins(job), COPYING)
     assert declared(job)["copy"] == (1, 1)

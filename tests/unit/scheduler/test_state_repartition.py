@@ -330,6 +330,47 @@ def test_it_is_done_when_a_query_that_its_program_starts_late_has_it_too() -> No
     assert numbers(job) == [20, 12]
 
 
+def of_program() -> Job:
+    """The same of a program, which has begun and has started no query yet."""
+    job = Job(two_queries(), upper=2, options=AT_ONCE).run(held=12)
+    job.put_each(source=(1, 2), agg=(1, 12), sink=(1, 2), again=(1, 12), **SINK_LATE)
+    job.stops(driver_alive=True)
+    return job.do(AttemptRunning(job.state.attempt, begun=True))
+
+
+def test_a_program_that_has_begun_redistributes_with_each_query_that_it_starts() -> None:
+    job = of_program()
+    begun = job.state.repartition
+    assert (job.kind, numbers(job)) == ("Executing", [12, 12]) and begun is not None
+    assert set(begun.late) == {SINK, LATE}
+    assert "the state of again from 8 to 12 partitions" in " ".join(explain(job.state, job.now_ms)[0])
+    for key, left in ((LATE, (SINK,)), (SINK, None)):
+        job.do(QueryStarted(job.state.attempt, key, job.state.graph, ()))
+        job.do(StateRepartitioned(job.state.attempt, ((key, 12),)))
+        now = job.state.repartition
+        assert (None if now is None else now.late) == left
+    assert (job.commit().kind, numbers(job), job.nothing_open) == ("Executing", [12, 12], True)
+    assert "Redistributed the state of agg from 8 to 12" in (job.records[-1].message or "")
+
+
+def test_a_program_that_fails_before_its_queries_has_their_state_redistributed_by_the_next_attempt() -> None:
+    job = of_program()
+    job.do(AttemptFailed(job.state.attempt, "no route to host", stopped=True)).wait(60_000)
+    begun = job.state.repartition
+    assert (job.kind, numbers(job)) == ("CreatingExecutionGraph", [12, 12])
+    assert begun is not None and begun.failed == 1
+
+
+def test_a_program_whose_state_cannot_be_redistributed_goes_on_with_what_it_had() -> None:
+    job = of_program()
+    job.do(AttemptFailed(job.state.attempt, "no space", stopped=True, repartition=True))
+    assert (job.kind, job.state.repartition, numbers(job)) == ("CreatingExecutionGraph", None, [8, 8])
+    job.do(AttemptRunning(job.state.attempt, begun=True)).commit()
+    assert (job.kind, job.nothing_open) == ("Executing", True)
+    sentence = "so the state stays as it is: no space. To try it again, declare"
+    assert sentence in " ".join(explain(job.state, job.now_ms)[0])
+
+
 def test_an_attempt_that_ends_before_a_late_query_has_it_is_followed_by_one_that_is_to_do_it() -> None:
     job = late()
     job.do(AttemptFailed(job.state.attempt, "killed", stopped=True)).wait(60_000)
