@@ -57,7 +57,7 @@ __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 MAX_VERTICES: Final = 200
 
 _FIELDS = ("name", "type", "artifacts", "environment", "packages", VARIABLES, "config", "vertices")
-_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from", "ended", "bounds")
+_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from", "ended", "bounds", "left_out")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
 _REST_OF_VERTEX = ("inputs", "parallelism", "lowerBound", "maxParallelism", "stateful", "slotSharingGroup")
@@ -100,10 +100,12 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and job_type is not None and order is not None and facts is not None
-    ended = tuple(str(key) for key in document.get("ended", ())) if is_program else ()
+    ended, left_out = (
+        tuple(str(key) for key in document.get(name, ()) if is_program) for name in ("ended", "left_out")
+    )
     bounds = read_bounds(fields) if is_program else ()
     vertices = build(name, order, facts)
-    return JobGraph(name, job_type, vertices, artifacts, config, program, runtime, ended, bounds)
+    return JobGraph(name, job_type, vertices, artifacts, config, program, runtime, ended, bounds, left_out)
 
 
 def _refuse_runtime(fields: Fields) -> None:
@@ -267,6 +269,7 @@ def to_document(graph: JobGraph) -> dict[str, object]:
         "config": dict(graph.config),
         "vertices": [_vertex_document(vertex) for vertex in graph.vertices],
         **({"ended": list(graph.ended)} if graph.ended else {}),
+        **({"left_out": list(graph.left_out)} if graph.left_out else {}),
         **({"bounds": dict(map(_bounds_document, graph.bounds))} if graph.bounds else {}),
     }
 

@@ -214,8 +214,9 @@ class JobGraph:
 
     ``program``: what makes the vertices, which are all of `PlannedSpec`; None for a job that is a graph document.
     ``runtime``: what its drivers run in. ``ended``: the queries of a program, by the ids of their sinks, that have
-    ended and were not started again, in the order in which they ended. ``bounds``: what the document of a program says
-    of vertices that the graph has not yet, and what was declared for those that have left it.
+    ended and were not started again, in the order in which they ended. ``left_out``: those that had not ended, and that
+    the last attempt has not started. ``bounds``: what the document of a program says of vertices that the graph has not
+    yet, and what was declared for those that have left it.
     """
 
     name: str
@@ -227,6 +228,7 @@ class JobGraph:
     runtime: Runtime = SERVERS
     ended: tuple[str, ...] = ()
     bounds: tuple[NamedBounds, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -235,7 +237,7 @@ class JobGraph:
     def _hash(self) -> int:
         # Worked out once: a graph is the key under which is kept what follows from it.
         own = (self.name, self.type, self.vertices, self.artifacts, self.config, self.program, self.runtime)
-        return hash((*own, self.ended, self.bounds))
+        return hash((*own, self.ended, self.bounds, self.left_out))
 
     @cached_property
     def by_id(self) -> dict[str, JobVertex]:
@@ -256,17 +258,22 @@ class JobGraph:
     @cached_property
     def over(self) -> frozenset[str]:
         """The ids of the vertices of queries that have ended."""
-        found = set(self.ended)
+        return self._vertices_of(self.ended)
+
+    @cached_property
+    def resting(self) -> frozenset[str]:
+        """The ids of vertices that need no slots: those of queries that have ended or were left out, while another one
+        runs. When all have, the program may start one again at any moment."""
+        found = self._vertices_of((*self.ended, *self.left_out))
+        return frozenset() if found >= self.by_id.keys() else found
+
+    def _vertices_of(self, sinks: tuple[str, ...]) -> frozenset[str]:
+        """The ids of the vertices of queries of a program."""
+        found = set(sinks)
         for vertex in reversed(self.vertices if found else ()):
             if vertex.id in found:
                 found |= {edge.vertex_id for edge in vertex.inputs}
         return frozenset(found)
-
-    @cached_property
-    def resting(self) -> frozenset[str]:
-        """The ids of vertices that need no slots: those of queries that have ended, while another has not. When all
-        have, the program may start one again at any moment."""
-        return frozenset() if self.over >= self.by_id.keys() else self.over
 
     @cached_property
     def awaits_query(self) -> bool:

@@ -20,6 +20,7 @@ from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive import (
     deadline,
+    growth,
     local_failover,
     no_change,
     pending,
@@ -142,6 +143,8 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
         local_failover.settle(draft)
     if draft.state.versions.replacement or before.versions.replacement:
         versions.settle(draft, before)
+    if draft.state.started:
+        growth.settle(draft)
     if draft.state.pending or before.pending:
         pending.settle(draft, before)
     after = draft.state

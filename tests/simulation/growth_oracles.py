@@ -20,7 +20,7 @@ from app.store.writes import AddEvents, AddVersion, CreateJob, SaveState, SetGra
 from tests.simulation.deadlines import asks_for, goal_of
 from tests.simulation.growing import Program
 from tests.simulation.growth_bounds import BoundsByName
-from tests.simulation.growth_graph import Graph, Told, awaits, stands_for_program
+from tests.simulation.growth_graph import Graph, Told, awaits, flows_of, stands_for_program
 from tests.simulation.programs import ProgramQuery
 from tests.simulation.rules import least_slots, most_slots, need_slots
 
@@ -298,8 +298,12 @@ class Growth:
         missing = {one for query in program.running for one in query.ids.values()} - state.graph.by_id.keys()
         if missing:
             return f"job {job_id[-2:]} does not have {missing}, which runs"
-        if runs & set(state.graph.ended):
-            return f"job {job_id[-2:]} takes queries for ended that run: {runs & set(state.graph.ended)}"
+        idle = {*state.graph.ended, *state.graph.left_out}
+        if runs & idle:
+            return f"job {job_id[-2:]} takes queries for ended, or left out, that run: {runs & idle}"
+        absent = flows_of(state.graph).keys() - runs - idle
+        if runs and absent:
+            return f"job {job_id[-2:]} keeps slots for {absent}, which do not come"
         return None
 
     def _check(self, condition: bool, detail: str) -> None:

@@ -7,11 +7,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from app.model.analysis import queries
 from app.model.ids import derive_id
 from app.model.requirements import Bounds
 from app.scheduler import validate
 from app.scheduler.adaptive import draft as drafts
-from app.scheduler.adaptive import growth, rescaling, slot_declaration, timeline, versions
+from app.scheduler.adaptive import (
+    executing,
+    growth,
+    rescaling,
+    slot_declaration,
+    starting,
+    timeline,
+    versions,
+)
 from app.scheduler.adaptive.events import QueryStarted
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Rescaling
@@ -165,6 +174,31 @@ def running_too_early() -> contextlib.AbstractContextManager[None]:
     return several(*(instead(owner, "status_of", status_of) for owner in (drafts, persistence)))
 
 
+def still_being_started() -> contextlib.AbstractContextManager[None]:
+    """A program whose queries are known runs only when it has started one of them."""
+    original = starting.take_up_plan
+
+    def take_up_plan(draft: Any, event: Any) -> bool:
+        is_known = event.begun and not draft.state.graph.awaits_query
+        return not is_known and original(draft, event)
+
+    return instead(executing, "take_up_plan", take_up_plan)
+
+
+def slots_for_nobody() -> contextlib.AbstractContextManager[None]:
+    """Queries that do not come again keep their slots for ever."""
+    return instead(growth, "LATE_MS", 10**12)
+
+
+def left_out_while_it_runs() -> contextlib.AbstractContextManager[None]:
+    """All queries that there are count as ones that have not come."""
+
+    def keys(state: Any) -> list[str]:
+        return [query.key for query in queries(state.graph) if query.key not in state.graph.left_out]
+
+    return instead(growth, "_late_keys", keys)
+
+
 def slots_of_the_program() -> contextlib.AbstractContextManager[None]:
     """The slots that were asked for when no query was known are asked for on."""
     original, declare = growth._grow, slot_declaration.declare
@@ -216,6 +250,9 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "bounds by name are forgotten": bounds_by_name_forgotten,
     "bounds are lost with vertices that leave": bounds_left_behind,
     "a program runs before its first query": running_too_early,
+    "a program with known queries is still being started": still_being_started,
+    "queries that do not come keep their slots": slots_for_nobody,
+    "queries that run are left out": left_out_while_it_runs,
     "slots are asked for a program that has queries": slots_of_the_program,
     "the record of the start keeps the program": record_of_the_program,
     "a version is proven without its state": proven_without_its_state,

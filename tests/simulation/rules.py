@@ -160,10 +160,11 @@ def bounds_now(
 
 
 def need_slots(graph: JobGraph) -> set[str]:
-    """The vertices that do: not those whose queries have all ended, unless nothing else is left."""
+    """The vertices that do: not those whose queries have all ended or were left out, unless nothing else is left."""
     reads = {vertex.id: [edge.vertex_id for edge in vertex.inputs] for vertex in graph.vertices}
-    at_work = [vertex.id for vertex in graph.vertices if vertex.is_sink and vertex.id not in graph.ended]
-    if not graph.ended or not at_work:
+    idle = {*graph.ended, *graph.left_out}
+    at_work = [vertex.id for vertex in graph.vertices if vertex.is_sink and vertex.id not in idle]
+    if not idle or not at_work:
         return set(reads)
     return set().union(*(_reached(sink, reads) for sink in at_work))
 

@@ -72,7 +72,10 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
     deployed = parallelism_deployed(state)
     failed = state.failures[-1][0].vertex if state.failures and view.status is JobStatus.FAILED else None
     status = _task_status(state, deployed is not None)
-    start_ms = dict(state.status_since_ms).get(JobStatus.RUNNING, -1) if deployed is not None else -1
+    # Of a program whose queries are known.
+    waits = state.awaits_query and not state.graph.awaits_query and status == "RUNNING"
+    began_ms = dict(state.status_since_ms).get(JobStatus.RUNNING, -1)
+    start_ms = began_ms if deployed is not None and not waits else -1
     end_ms = view.ended_ms if view.ended_ms is not None and start_ms >= 0 else -1
     wanted = None if deployed is not None else {vid: bounds.upper for vid, bounds in state.bounds}
     over, absent = state.graph.over, growth.absent(state)
@@ -81,7 +84,7 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
         own_status = status
         if status == "RUNNING" and vertex.id in over:
             own_status = "FINISHED"
-        elif status == "RUNNING" and vertex.id in absent:
+        elif status == "RUNNING" and (waits or vertex.id in absent):
             own_status = "CREATED"
         if status == "FAILED" and failed is not None and failed not in (vertex.name, vertex.id):
             own_status = "CANCELED"

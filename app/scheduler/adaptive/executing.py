@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from app.model.jobgraph import JobGraph
 from app.model.plan import Plan, Rung
 from app.model.rescale import NOTHING_MEASURED, Measured, TerminatedReason, TriggerCause
 from app.scheduler.adaptive import (
@@ -221,11 +222,15 @@ def executing_query(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     """The program has started or ended a query: the job may need other slots now."""
     before = draft.state.graph
     growth.note(draft, event)
+    done = "started" if isinstance(event, QueryStarted) else "ended"
+    _review_queries(draft, before, f"The program has {done} a query.")
+
+
+def _review_queries(draft: Draft, before: JobGraph, message: str) -> None:
     graph = draft.state.graph
     if (graph.vertices, graph.resting) == (before.vertices, before.resting):
         return
     if draft.state.timeline.open is None and attainable_now(draft).outlook.sufficient:
-        message = f"The program has {'started' if isinstance(event, QueryStarted) else 'ended'} a query."
         timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
     _review(draft, resources=True)
 
@@ -344,5 +349,9 @@ def executing_timer(draft: Draft, event: TimerFired) -> None:
         draft.disarm(RESOURCE_TIMER)
         state = draft.state
         _close_idle(draft, f"{state.wanted_slots} slots are wanted; only {state.usable_slots} came.")
+    elif event.name == growth.LATE_TIMER:
+        before = draft.state.graph
+        growth.leave_out(draft)
+        _review_queries(draft, before, "The program has not started all queries that it had.")
     else:
         _advance(draft, transition_manager.on_time)

@@ -20,6 +20,7 @@ from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
 from app.model.plan import Plan
 from app.model.requirements import Bounds, bounds_at_first
 from app.model.rescale import TriggerCause
+from app.model.status import JobStatus
 from app.scheduler.adaptive import rollback, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import QueryEnded, QueryStarted
@@ -27,6 +28,7 @@ from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
+    Executing,
     JobState,
     Rescaling,
     Restarting,
@@ -39,6 +41,11 @@ T = TypeVar("T")
 ENDED_KEPT: Final = 50
 """Of queries that have ended, or are absent, the vertices of so many stay in the graph, the last ones."""
 
+
+LATE_TIMER: Final = "late-queries"
+
+LATE_MS: Final = 60_000
+"""For so long after its first query in an attempt the slots of the other queries that it had are kept for a program."""
 
 GONE_MS: Final = 86_400_000
 """For so long a client may name a vertex that has left the graph: it may not have heard of that."""
@@ -58,13 +65,38 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
             draft.set_started((*state.started, key))
         if event.begins_anew and key in event.graph.by_id:
             _tell_of_beginning(draft, event.graph.by_id[key].name)
+        left_out = tuple(other for other in before.left_out if other != key)
         if event.graph.vertices != before.vertices:
-            _grow(draft, evolve(event.graph, ended=ended), event)
+            _grow(draft, evolve(event.graph, ended=ended, left_out=left_out), event)
             return
+        before = evolve(before, left_out=left_out) if left_out != before.left_out else before
     elif key in before.by_id:
         ended = (*ended, key)
-    if ended != before.ended:
-        draft.set(graph=evolve(before, ended=ended))
+    _rest(draft, evolve(before, ended=ended) if ended != before.ended else before)
+
+
+def leave_out(draft: Draft) -> None:
+    """What has not come in its time is not waited for."""
+    graph = draft.state.graph
+    _rest(draft, evolve(graph, left_out=(*graph.left_out, *_late_keys(draft.state))))
+
+
+def settle(draft: Draft) -> None:
+    """Bring the timer for queries that have not come yet in line with the state."""
+    state = draft.state
+    waits = isinstance(state.phase, Executing) and _late_keys(state)
+    since_ms = dict(state.status_since_ms)[JobStatus.RUNNING] if waits else 0
+    draft.keep(LATE_TIMER, since_ms + LATE_MS if waits else None)
+
+
+def _late_keys(state: JobState) -> list[str]:
+    return [key for key in _absent_keys(state) if key not in state.graph.left_out]
+
+
+def _rest(draft: Draft, graph: JobGraph) -> None:
+    """Other queries of ``graph`` need no slots."""
+    if graph is not draft.state.graph:
+        draft.set(graph=graph)
         slot_declaration.declare(draft)
 
 
@@ -221,6 +253,7 @@ def _without_oldest(graph: JobGraph, absent: list[str], declared: Mapping[str, B
         graph,
         vertices=tuple(vertex for vertex in graph.vertices if vertex.id not in gone),
         ended=tuple(key for key in graph.ended if key in kept),
+        left_out=tuple(key for key in graph.left_out if key in kept),
         bounds=_with_bounds_of(graph, gone, declared),
     )
 

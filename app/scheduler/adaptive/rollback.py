@@ -63,7 +63,7 @@ def begin_watch(draft: Draft) -> None:
     watch = draft.state.watch
     if watch is not None:
         until_ms = draft.now_ms + draft.state.options.rollback_watch_ms
-        draft.set(watch=evolve(watch, since_ms=draft.now_ms, until_ms=until_ms))
+        draft.set(watch=evolve(watch, since_ms=draft.now_ms, until_ms=until_ms, ran=False))
 
 
 def prove(draft: Draft, grace_ms: int = 0) -> None:
@@ -80,7 +80,7 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
     """
     state = draft.state
     plan, coming, watch = state.plan, coming_plan(state), state.watch
-    if plan is None or event.plan_version < plan.version:
+    if plan is None or event.plan_version < plan.version or state.awaits_query:
         return
     if coming is not None and event.plan_version >= coming.version:
         return

@@ -22,7 +22,7 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     SlotsChanged,
 )
-from app.scheduler.adaptive.growth import ENDED_KEPT, absent
+from app.scheduler.adaptive.growth import ENDED_KEPT, LATE_MS, absent
 from app.scheduler.adaptive.state import Rescaling
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import COOLDOWN, MAX_DELAY, STABILIZATION, Job, slots, vertex
@@ -178,6 +178,50 @@ def test_a_query_that_does_not_come_again_in_the_next_attempt_is_absent_and_fail
     assert absent(job.state) == {one.id for one in graph_of(2).vertices}
     told = " ".join(explain(job.state, job.now_ms)[0])
     assert "Queries that the program has not started in this attempt: sink-2." in told
+
+
+def killed(job: Job) -> Job:
+    job.do(AttemptFailed(job.state.attempt, "It was killed.", stopped=True, outside=True)).wait(60_000)
+    return job.do(AttemptRunning(job.state.attempt))
+
+
+def again_with_one() -> Job:
+    job = killed(start(running(held=4), 2, upper=4).applied())
+    return job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, ())).commit()
+
+
+def left_out() -> Job:
+    """Of two queries the larger one has not come again in its time."""
+    job = again_with_one()
+    assert (job.state.declared_slots, job.parallelism) == (4, [2, 2, 4, 4])
+    job.wait(LATE_MS - 1)
+    assert (job.state.declared_slots, job.state.graph.left_out) == (4, ())
+    return job.wait(1)
+
+
+def test_an_absent_query_needs_no_slots_when_its_time_is_over_and_those_that_it_wants_when_it_comes() -> None:
+    job = left_out()
+    assert (job.state.declared_slots, job.state.graph.left_out) == (2, (key(2),))
+    assert absent(job.state) == {one.id for one in graph_of(2).vertices}
+    job.hold(2).applied()
+    assert job.parallelism == [2, 2, 2, 2]
+    start(job, 2)
+    assert (job.state.declared_slots, job.state.graph.left_out) == (4, ())
+    job.hold(4).applied()
+    assert (job.parallelism, job.nothing_open) == ([2, 2, 4, 4], True)
+
+
+def test_what_was_left_out_is_not_waited_for_by_the_next_attempt_either() -> None:
+    job = killed(left_out())
+    assert (job.state.declared_slots, job.state.graph.left_out) == (2, (key(2),))
+    start(job, 2)
+    assert (job.state.declared_slots, job.state.graph.left_out) == (4, ())
+
+
+def test_a_query_that_has_ended_before_the_time_of_the_others_is_over_was_not_left_out() -> None:
+    job = killed(end(start(running(held=4), 2, upper=4), 2))
+    job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, ())).commit().wait(LATE_MS)
+    assert (job.state.graph.ended, job.state.graph.left_out) == ((key(2),), ())
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])

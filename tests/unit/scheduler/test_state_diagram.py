@@ -13,6 +13,7 @@ import pytest
 from app.scheduler.adaptive import (
     ending,
     executing,
+    growth,
     in_place,
     local_failover,
     pending,
@@ -92,6 +93,7 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         starting.START_TIMER,
         resources.WAIT_TIMER,
         pending.DEADLINE_TIMER,
+        growth.LATE_TIMER,
     }
     named = set()
     for page in (DOCS / "states").glob("*.md"):
