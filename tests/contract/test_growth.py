@@ -178,11 +178,12 @@ async def test_known_queries_are_started_in_what_time_the_program_wants(world: W
 
     await eventually(begun, "another attempt")
     details = await world.get(f"/jobs/{job_id}")
-    assert (details["state"], details["schedulerState"]) == ("CREATED", "CreatingExecutionGraph")
-    assert [each["name"] for each in details["vertices"]] == NAMES
+    assert (details["state"], details["schedulerState"]) == ("CREATED", "Executing")
+    assert [(each["name"], each["status"]) for each in details["vertices"]] == [
+        (name, "CREATED") for name in NAMES
+    ]
     await world.driver().start(STORE)
     await world.driver().start(COPY)
-    await world.driver().tell(type="running", plan_version=world.driver().plan_version)
     await world.status(job_id, "RUNNING")
 
 

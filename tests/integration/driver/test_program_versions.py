@@ -76,7 +76,6 @@ def test_a_version_that_does_not_go_with_the_state_of_the_one_before_is_not_star
     (started,) = of_type(rig, "query-started")
     assert names(started)[-1] == "windows" and started["planned"][-1]["operator"] == "noop"
     assert sorted(started["parallelism"].values()) == [1, 1, 2] and begun["batch_id"] > 1
-    wait_for("it runs", lambda: of_type(rig, "running"))
     rig.control_plane.order(stop="drain")
     assert the_end(rig, "stopped")["location"] == str(checkpoint)
     assert driver.exit_status() == 0
@@ -101,6 +100,6 @@ def test_a_query_that_has_never_run_may_be_any_other(rig: Bench) -> None:
     rig.start(document, **conf())
     (started,) = wait_for("the query", lambda: of_type(rig, "query-started"))
     assert names(started) == ["rate-micro-batch", "aggregate", "deduplicate", "windows"]
-    wait_for("it runs", lambda: of_type(rig, "running"))
+    wait_for("its plan", lambda: of_type(rig, "plan-applied"))
     rig.control_plane.order(stop="drain")
     the_end(rig, "stopped")
