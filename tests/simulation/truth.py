@@ -8,7 +8,8 @@ from pathlib import Path
 
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
-from app.scheduler.adaptive.state import JobState, Repartition
+from app.scheduler.adaptive.repartition_state import Repartition
+from app.scheduler.adaptive.state import JobState
 from app.worker.views import RequirementsResult
 
 

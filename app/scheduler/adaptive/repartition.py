@@ -36,7 +36,8 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.hold import asked_graph, goal_graph
-from app.scheduler.adaptive.state import JobState, Repartition, RepartitionRefused, Rescaling
+from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
+from app.scheduler.adaptive.state import JobState, Rescaling
 from app.scheduler.adaptive.trial import possible
 
 MAX_TRIES: Final = 3

@@ -21,6 +21,7 @@ from app.model.status import JobStatus
 from app.model.value import value
 from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.rollback_state import TakenBack, Watch
 from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
@@ -103,30 +104,6 @@ class LocalRestart:
     over: bool = False
     unheard: bool = False
     longest_batch_ms: int = 0
-
-
-@value
-class Repartition:
-    """A redistribution of state that was begun: from ``before`` to ``after``, partitions by vertex id.
-
-    It is tried with the same numbers until the driver says that it is done, or it is given up. ``since_ms``: when the
-    first attempt at it was started. ``failed``: attempts that came to nothing. ``late``: the keys of the queries for
-    which it is not done although the attempt runs, because its program has not started them yet.
-    """
-
-    before: tuple[tuple[str, int], ...]
-    after: tuple[tuple[str, int], ...]
-    since_ms: int
-    failed: int = 0
-    late: tuple[str, ...] = ()
-
-
-@value
-class RepartitionRefused:
-    """A redistribution that was given up. Nothing of the kind is begun again until other requirements are declared."""
-
-    requirements_uuid: str
-    error: str
 
 
 @value

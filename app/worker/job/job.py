@@ -389,8 +389,7 @@ class Job:
             for job_id, view in self._keeper.ended.items()
             if view.state.graph.runs_by_regions and view.status.is_globally_terminal
         ]
-        newest = heapq.nlargest(_ENDED_JOBS_TOLD, ended)
-        return tuple(self._places.results_dir(job_id) for _, job_id in newest)
+        return tuple(self._places.results_dir(one) for _, one in heapq.nlargest(_ENDED_JOBS_TOLD, ended))
 
 
 def _releasable_may_differ(before: JobState, after: JobState) -> bool:

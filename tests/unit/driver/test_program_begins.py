@@ -23,8 +23,8 @@ SESSION: Any = object()
 class Begun(BeginsProgram):
     """One to which ``messages`` come."""
 
-    def __init__(self, *messages: Any, awaits_query: bool = True, **config: str) -> None:
-        self._graph: Any = SimpleNamespace(awaits_query=awaits_query, config=tuple(config.items()))
+    def __init__(self, *messages: Any, **config: str) -> None:
+        self._graph: Any = SimpleNamespace(config=tuple(config.items()))
         self.spec: Any = SimpleNamespace(plan_version=7)
         self._checkpoint_dir = Path("/c")
         self._early_orders = self._takeover = None
@@ -75,13 +75,10 @@ def test_plans_before_the_session_are_in_force_at_once_and_kept() -> None:
     assert attempt._early_orders is newest and attempt._reported_version == 9
 
 
-def test_that_of_the_assignment_waits_for_a_query_and_any_for_those_that_are_known() -> None:
-    for attempt in (
-        Begun(order(7), SessionOpened(SESSION)),
-        Begun(order(8), SessionOpened(SESSION), awaits_query=False),
-    ):
-        assert attempt._begin_program() is SESSION
-        assert attempt.reports == [BEGUN] and attempt._early_orders is not None
+def test_that_of_the_assignment_waits_for_a_query() -> None:
+    attempt = Begun(order(7), SessionOpened(SESSION))
+    assert attempt._begin_program() is SESSION
+    assert attempt.reports == [BEGUN] and attempt._early_orders is not None
 
 
 @pytest.mark.parametrize(

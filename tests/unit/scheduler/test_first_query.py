@@ -71,69 +71,6 @@ def test_begun_is_told_twice_to_no_effect() -> None:
     assert begins(job).state is before
 
 
-def again(held: int = 2, upper: int = 2) -> Job:
-    """A program whose query is known has begun in another attempt."""
-    job = starts_query(begun(held, upper), parallelism=held).commit()
-    return begins(fails(job).wait(1_000))
-
-
-def test_a_program_with_known_queries_executes_from_its_beginning_on() -> None:
-    job = again()
-    assert (job.kind, job.status, job.parallelism) == ("Executing", JobStatus.CREATED, [2, 2, 2])
-    said = "The program runs, and has not started a query in attempt 2 yet."
-    assert said in explain(job.state, job.now_ms)[0]
-    before = job.state
-    job.wait(DAY_MS)
-    assert job.state is before and timers(job) == []
-    starts_query(job)
-    assert (job.kind, job.status, job.parallelism) == ("Executing", JobStatus.RUNNING, [2, 2, 2])
-    told = [one.fields["status"] for one in job.told if "status" in one.fields]
-    assert told == ["CREATED", "RUNNING", "RESTARTING", "CREATED", "RUNNING"]
-    assert job.commit().ended()[1:] == [("RECOVERABLE_FAILOVER", "SUCCEEDED", 2)]
-
-
-def test_a_failure_before_the_known_queries_is_one_for_the_restart_strategy() -> None:
-    """As a database that is away for two minutes, which the program asks first."""
-    job = again()
-    for attempt in range(3, 30):
-        fails(job, f"OperationalError: no route to host, {attempt}")
-        assert (job.kind, job.status) == ("Restarting", JobStatus.RESTARTING)
-        begins(job.wait(1_000))
-        assert (job.kind, job.state.attempt) == ("Executing", attempt)
-    assert starts_query(job).commit().status is JobStatus.RUNNING
-
-
-def test_a_stop_before_the_known_queries_drains_the_program() -> None:
-    job = again().do(StopRequested("t"))
-    assert (job.kind, job.effect(StopAttempt).mode) == ("StopWithSavepoint", StopMode.DRAIN)
-    job.do(AttemptStopped(2, drained=True, location="/c"))
-    assert job.status is JobStatus.FINISHED
-
-
-def test_slots_and_bounds_before_the_known_queries_are_rescales_in_place() -> None:
-    job = again(held=4, upper=6)
-    job.hold(3)
-    assert (job.kind, job.status) == ("Rescaling", JobStatus.CREATED)
-    assert [count for _, count in job.effect(SendPlan).plan.parallelism] == [3, 3, 3]
-    job.applied()
-    job.put(1, 2)
-    assert [count for _, count in job.effect(SendPlan).plan.parallelism] == [2, 2, 2]
-    job.applied()
-    assert (job.kind, job.status, job.parallelism) == ("Executing", JobStatus.CREATED, [2, 2, 2])
-
-
-def test_the_watch_of_a_rescale_begins_with_the_first_query() -> None:
-    job = again(held=2, upper=4)
-    job.hold(4).applied()
-    watch = job.state.watch
-    assert watch is not None
-    job.wait(watch.until_ms - watch.since_ms + 1)
-    starts_query(job, parallelism=4)
-    again_watched = job.state.watch
-    assert again_watched is not None and again_watched.since_ms == job.now_ms
-    assert again_watched.until_ms - again_watched.since_ms == watch.until_ms - watch.since_ms
-
-
 @pytest.mark.parametrize("known", [False, True])
 def test_begun_of_an_attempt_that_is_being_killed_changes_nothing(known: bool) -> None:
     job = begun()

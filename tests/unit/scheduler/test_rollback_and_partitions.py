@@ -15,8 +15,9 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     StateRepartitioned,
 )
+from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.rollback_state import TakenBack
-from app.scheduler.adaptive.state import JobState, RepartitionRefused
+from app.scheduler.adaptive.state import JobState
 from app.scheduler.table import following
 from app.worker.refusals import StateConflict
 from app.worker.requests.dry_run import dry_run

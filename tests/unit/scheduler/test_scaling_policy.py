@@ -11,7 +11,7 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan
 from app.scheduler.adaptive.events import CancelRequested, ScalingPolicyUpdated, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import RepartitionRefused
+from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job, group_graph, restarting_job, vertex

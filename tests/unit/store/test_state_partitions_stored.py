@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive.state import Repartition, RepartitionRefused
+from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.store import codec
 from app.store.codec import REQUIREMENTS
 from app.store.tables import requirements
