@@ -183,4 +183,5 @@ def first_started(spec: Mapping[str, Any], attempt: int, known: Collection[str])
             chance = 0.9 if query.number == 0 else 0.25
         if dice < chance and dice_of_version[query] > 0.12:
             found.append(query)
-    return found if found or is_known else [own[0]]
+    # Of a version that starts nothing nobody can say whether it is good.
+    return found if found or (is_known and not version) else [own[0]]
