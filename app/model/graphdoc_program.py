@@ -20,7 +20,6 @@ from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS, derived_max_paral
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
 from app.model.graphdoc_settings import (
     MAX_ARTIFACTS,
-    MAX_BOUNDS,
     check_size,
     read_artifacts,
     read_bounds,
@@ -171,18 +170,17 @@ def graph_of(program: ProgramDocument) -> JobGraph:
 
 def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
     """The job graph of a new version of the STREAMING program of ``before``. It begins with the vertices of that,
-    within the bounds that its own document has for them; its queries put theirs in their place (`grown`).
+    within the bounds that its own document has for them; its queries put theirs in their place (`grown`). Its
+    ``bounds`` are those of its document: what waits for vertices besides is known when it comes into force.
 
     Raises:
         GraphErrors: bounds that cannot be.
     """
     graph = graph_of(program)
-    said = {bounds.vertex: bounds for bounds in program.bounds}
-    waiting = tuple(bounds for bounds in before.bounds if bounds.vertex not in said)
     if before.awaits_query:
-        return replace(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
-    later = (*waiting, *(bounds for bounds in program.bounds if bounds.vertex not in before.by_name))
-    return replace(graph, vertices=bounded(before, said), ended=before.ended, bounds=later[-MAX_BOUNDS:])
+        return graph
+    said = {bounds.vertex: bounds for bounds in program.bounds}
+    return replace(graph, vertices=bounded(before, said), ended=before.ended)
 
 
 def bounds_of(vertices: Iterable[JobVertex]) -> dict[str, NamedBounds]:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from app.model.analysis import queries
-from app.model.graphdoc_program import bounded, bounds_of
+from app.model.graphdoc_program import bounded
+from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds, Requirements
@@ -281,14 +282,15 @@ def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:
 
 
 def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
-    """``graph``, of a new version, with the queries that the program of ``before`` has started since it was asked for,
-    each of which is to go on, and without those that have ended since."""
-    if before.program is None or before.awaits_query:
-        return graph
-    if (before.vertices, before.ended) == (graph.vertices, graph.ended):
+    """``graph``, of a new version, with the queries that the program of ``before`` has by now, each of which is to go
+    on, and with the bounds that wait for vertices of that, but for those that the document of the version has."""
+    if before.program is None:
         return graph
     said = {bounds.vertex: bounds for bounds in graph.bounds}
-    said |= {} if graph.awaits_query else bounds_of(graph.vertices)
+    waiting = (bounds for bounds in before.bounds if bounds.vertex not in said)
+    graph = evolve(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
+    if before.awaits_query:
+        return graph
     return evolve(graph, vertices=bounded(before, said), ended=before.ended)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_program import graph_of, graph_of_version, grown, parse_program
-from app.model.graphdoc_settings import MAX_BOUNDS
-from app.model.jobgraph import JobGraph, NamedBounds, ProgramSpec
+from app.model.jobgraph import JobGraph, ProgramSpec
 from tests.unit.model.test_graphdoc_program import PROGRAM, planned
 from tests.unit.model.test_grown_graphs import COPYING, COUNTING, awaiting, bounds_of
 
@@ -67,7 +65,7 @@ def test_a_vertex_may_be_more_parallel_than_the_version_before_could_be() -> Non
 def test_bounds_wait_for_vertices_that_neither_version_has() -> None:
     before = planned(*COUNTING, bounds={"old": {"upperBound": 3}, "raw": {"upperBound": 3}})
     after = version(before, bounds={"raw": {"upperBound": 7}, "copy": {"lowerBound": 2}, "in": {}})
-    assert named(after) == {"old": (None, 3), "raw": (None, 7), "copy": (2, None)}
+    assert named(after) == {"raw": (None, 7), "copy": (2, None), "in": (None, None)}
     assert bounds_of(grown(after, COPYING)) == {**bounds_of(after), "raw": (1, 7), "copy": (2, 12)}
 
 
@@ -76,16 +74,8 @@ def test_of_a_program_without_a_query_it_is_a_program_without_a_query() -> None:
     after = version(before, script="other.py", bounds={"counts": {"upperBound": 5}})
     assert after.awaits_query
     assert bounds_of(after) == {"other": (1, 5)}
-    assert named(after) == {"in": (None, 3), "counts": (None, 5)}
-    assert bounds_of(grown(after, COUNTING)) == {"in": (1, 3), "counts": (1, 5), "out": (1, 6)}
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_of_bounds_that_wait_the_last_ones_stay(first: bool) -> None:
-    many = tuple(NamedBounds(f"v{number}", None, 2) for number in range(MAX_BOUNDS))
-    before = replace(awaiting() if first else planned(*COUNTING), bounds=many)
-    after = version(before, bounds={"raw": {"upperBound": 7}})
-    assert after.bounds == (*many[1:], NamedBounds("raw", None, 7))
+    assert named(after) == {"counts": (None, 5)}
+    assert bounds_of(grown(after, COUNTING)) == {"in": (1, 6), "counts": (1, 5), "out": (1, 6)}
 
 
 def test_a_graph_of_a_program_is_that_of_its_first_version() -> None:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from app.model.graphdoc_program import graph_of_version, parse_program
-from app.model.jobgraph import NamedBounds
+from app.model.graphdoc_settings import MAX_BOUNDS
+from app.model.jobgraph import NamedBounds, Role
 from app.model.planned import PlannedVertex
 from app.model.status import JobStatus
+from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryEnded, VersionRequested
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.adaptive.versions import TRIAL_TIMER
 from tests.unit.scheduler.driving import Job
@@ -31,6 +34,7 @@ from tests.unit.scheduler.programs import (
 LIMIT = "slotwise.version.trial-period"
 DAY_MS = 86_400_000
 QUERY = ["in", "counts", "out"]
+OTHER = (PlannedVertex("one", Role.SOURCE, "kafka"), PlannedVertex("two", Role.SINK, "json", ("one",)))
 COPY = ["raw", "copy"]
 
 
@@ -249,3 +253,43 @@ def test_bounds_that_the_version_says_of_a_known_vertex_win_and_others_stay() ->
     assert NamedBounds("copy", None, 1) in job.state.graph.bounds
     starts_query(begins(job), COPYING)
     assert declared(job)["copy"] == (1, 1)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_bounds_wait_for_vertices_on_behind_those_of_the_version_which_are_the_last_ones(first: bool) -> None:
+    job = begun() if first else running(COUNTING)
+    many = tuple(NamedBounds(f"v{number}", None, 2) for number in range(MAX_BOUNDS))
+    job.state = evolve(job.state, graph=replace(job.state.graph, bounds=many))
+    job.do(asked(job, bounds={"raw": {"upperBound": 7}})).stops()
+    assert job.state.graph.bounds == (*many[1:], NamedBounds("raw", None, 7))
+
+
+def with_ended(monkeypatch: pytest.MonkeyPatch) -> Job:
+    """Of two queries that have ended one may stay. Another version is asked for."""
+    monkeypatch.setattr(growth, "ENDED_KEPT", 1)
+    job = starts_query(running(COUNTING), COPYING).commit()
+    job.put_each(**{name: (1, 1) for name in names(job)}).applied()
+    for sink in ("copy", "out"):
+        job.do(QueryEnded(job.state.attempt, job.state.graph.by_name[sink].id))
+    return job.do(asked(job, bounds={}))
+
+
+def test_bounds_of_a_vertex_that_leaves_and_comes_again_before_the_version_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = with_ended(monkeypatch)
+    starts_query(job, OTHER)
+    assert "raw" not in names(job)
+    starts_query(job, COPYING).stops()
+    assert job.state.versions.current == 2
+    assert declared(job) == {**dict.fromkeys(QUERY + COPY, (1, 1)), "one": (1, 12), "two": (1, 12)}
+
+
+def test_bounds_of_a_vertex_that_leaves_before_the_version_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = with_ended(monkeypatch)
+    starts_query(job, OTHER)
+    assert "raw" not in names(job)
+    starts_query(begins(job.stops()), COPYING)
+    assert (declared(job)["raw"], declared(job)["copy"]) == ((1, 1), (1, 1))
