@@ -107,7 +107,7 @@ class Attempt(BaseAttempt):
         self._load = LoadNews(
             figures if self.spec.measure_load else None,
             client.report,
-            idle=lambda: tuple(each.query.key for each in self._runs if each.is_idle),
+            idle=lambda: tuple(each.query.key for each in self._queries if each.is_idle),
         )
         at_work = None if self._executors is None else self._executors.at_work
         self._shared = Shared(

@@ -154,7 +154,12 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
         requested_by=None,
         reason=why,
     )
-    draft.set(graph=graph, requirements=requirements, gone=gone_from(state, graph, draft.now_ms))
+    draft.set(
+        graph=graph,
+        requirements=requirements,
+        gone=gone_from(state, graph, draft.now_ms),
+        started=tuple(key for key in state.started if key in graph.by_id),
+    )
     _add_to_plans(draft, graph, new, is_first=is_first)
     if is_first and state.timeline.open is not None:
         # It is of the start of the job, which its first query is part of.

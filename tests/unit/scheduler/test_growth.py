@@ -161,7 +161,7 @@ def test_queries_that_ended_long_ago_leave_the_graph() -> None:
         end(job, number)
     start(job, 1000)
     graph = job.state.graph
-    assert len(graph.ended) == ENDED_KEPT
+    assert len(graph.ended) == ENDED_KEPT and len(job.state.started) == ENDED_KEPT + 2
     assert key(2) not in graph.by_id and key(4) in graph.by_id and key(1000) in graph.by_id
     assert [one for one, _ in job.state.requirements] == list(graph.by_id)
     assert len(job.parallelism) == len(graph.vertices)
