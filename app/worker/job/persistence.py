@@ -85,12 +85,11 @@ class Change:
         record_now = after.timeline.open
         if record_now is not None and record_now is not before.timeline.open:
             self.records[record_now.number] = record_now
-        stored = before.graph
-        if after.versions.current != before.versions.current:
+        is_replaced = after.versions.current != before.versions.current
+        if is_replaced:
             self.rows.append(SetVersion(after.versions.current))
-            # A new version has queries that were started after it was asked for.
-            stored = stored if before.spare is None else before.spare.graph
-        if _is_other_graph(stored, after.graph):
+        # Queries, and what waits for them, may have come after a new version was asked for.
+        if is_replaced or _is_other_graph(before.graph, after.graph):
             document = json.dumps(to_document(after.graph), separators=(",", ":"))
             self.rows.append(SetGraph(after.versions.current, document))
         if after.requirements is not before.requirements:
@@ -103,11 +102,12 @@ def _is_other_graph(before: JobGraph, after: JobGraph) -> bool:
     """Whether what is stored of the graph has changed: numbers of state partitions are part of the state."""
     if before is after:
         return False
-    return before.ended != after.ended or _facts_of(before) != _facts_of(after)
+    return _facts_of(before) != _facts_of(after)
 
 
-def _facts_of(graph: JobGraph) -> list[tuple[object, ...]]:
-    return [(one.id, one.operation, one.inputs, one.stateful) for one in graph.vertices]
+def _facts_of(graph: JobGraph) -> tuple[object, ...]:
+    own = [(one.id, one.operation, one.inputs, one.stateful, one.lower_bound) for one in graph.vertices]
+    return own, graph.ended, graph.left_out, graph.bounds
 
 
 def ended_ms(state: JobState) -> int | None:
