@@ -71,7 +71,7 @@ def test_more_and_fewer_partitions_are_exact_behind_a_file_sink(rig: Bench) -> N
     second = rig.start(twelve, {"aggregate": 12}, repartition=True, **settings())
     wait_for("12 partitions", lambda: told(rig, 12))
     kinds = [each["type"] for each in rig.control_plane.reports if each["attempt"] == 2]
-    assert kinds[:3] == ["begun", "query-started", "repartitioned"]
+    assert [kind for kind in kinds if kind != "executors"][:3] == ["begun", "query-started", "repartitioned"]
     rig.wait_batches(len(rig.control_plane.batches) + 5)
     ours = [one for one in rig.control_plane.batches if one["attempt"] == 2]
     assert min(one["batch_id"] for one in ours) > planned.planned
