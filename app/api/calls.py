@@ -32,16 +32,12 @@ class _Parameter:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Of a dependency or the endpoint. ``inputs``: argument to the number of the call that gives it. ``needed`` are the
-    parameters without a default, ``optional`` the others, whose values are in ``defaults``."""
+    """Of a dependency or the endpoint. ``inputs``: argument to the number of the value that it gets, of which the first
+    two are the request and the response, and the others what the calls before it give."""
 
     function: Callable[..., Coroutine[Any, Any, Any]]
     inputs: tuple[tuple[str, int], ...]
-    needed: tuple[_Parameter, ...]
-    optional: tuple[_Parameter, ...]
     defaults: dict[str, Any]
-    request: str | None
-    response: str | None
 
 
 class Calls:
@@ -52,9 +48,12 @@ class Calls:
         self, dependant: Dependant, overrides: Mapping[Any, Callable[..., Any]] | None = None
     ) -> None:
         self._calls: list[_Call] = []
+        # With the place of the call among all. Those without a default are needed in each request.
+        self._parameters: list[tuple[int, _Parameter]] = []
         self._numbers: dict[Any, int] = {}
         self._overrides = overrides or {}
         self._add(dependant)
+        self._needed = [each for each in self._parameters if each[1].default is PydanticUndefined]
         self.query_names = self._names("query")
         self.header_names = {name.lower().encode(): name for name in self._names("header")}
 
@@ -68,28 +67,21 @@ class Calls:
             RequestValidationError: values of parameters are wrong, all that are. Nothing was called.
         """
         sources = {"path": request.path_params, "query": query, "header": headers}
-        given: list[dict[str, Any]] = []
+        given = [call.defaults.copy() for call in self._calls]
         errors: list[Any] = []
-        for call in self._calls:
-            arguments = call.defaults.copy()
-            for parameter in (*call.needed, *call.optional) if query or headers else call.needed:
-                found = sources[parameter.place].get(parameter.alias)
-                # One that is missing and has no default is refused by its type, which says what it expects.
-                if found is not None or parameter.name not in call.defaults:
-                    value, wrong = parameter.validate(found, loc=(parameter.place, parameter.alias))
-                    arguments[parameter.name] = value
-                    errors += wrong
-            given.append(arguments)
+        for place, parameter in self._parameters if query or headers else self._needed:
+            found = sources[parameter.place].get(parameter.alias)
+            # One that is missing and has no default is refused by its type, which says what it expects.
+            if found is not None or parameter.default is PydanticUndefined:
+                value, wrong = parameter.validate(found, loc=(parameter.place, parameter.alias))
+                given[place][parameter.name] = value
+                errors += wrong
         if errors:
             raise RequestValidationError(errors)
-        values: list[Any] = []
+        values: list[Any] = [request, response]
         for call, arguments in zip(self._calls, given, strict=True):
             for name, number in call.inputs:
                 arguments[name] = values[number]
-            if call.request is not None:
-                arguments[call.request] = request
-            if call.response is not None:
-                arguments[call.response] = response
             values.append(await call.function(**arguments))
         return values[-1]
 
@@ -106,31 +98,19 @@ class Calls:
                 dependant.http_connection_param_name,
             ):
                 assert not other, f"{function} asks for what is not known here: {other}"
-            self._numbers[function] = len(self._calls)
+            inputs += [(dependant.request_param_name, 0), (dependant.response_param_name, 1)]
+            self._numbers[function] = 2 + len(self._calls)
             parameters = _parameters(dependant)
+            self._parameters += [(len(self._calls), each) for each in parameters]
             defaults = {
                 each.name: each.default for each in parameters if each.default is not PydanticUndefined
             }
-            self._calls.append(
-                _Call(
-                    function,
-                    tuple((name, number) for name, number in inputs if name is not None),
-                    tuple(each for each in parameters if each.name not in defaults),
-                    tuple(each for each in parameters if each.name in defaults),
-                    defaults,
-                    dependant.request_param_name,
-                    dependant.response_param_name,
-                )
-            )
+            named = tuple((name, number) for name, number in inputs if name is not None)
+            self._calls.append(_Call(function, named, defaults))
         return self._numbers[function]
 
     def _names(self, place: str) -> set[str]:
-        return {
-            each.alias
-            for call in self._calls
-            for each in (*call.needed, *call.optional)
-            if each.place == place
-        }
+        return {each.alias for _, each in self._parameters if each.place == place}
 
     def _in_force(self, dependant: Dependant) -> Dependant:
         function = self._overrides.get(dependant.call)
@@ -145,7 +125,7 @@ def _parameters(dependant: Dependant) -> list[_Parameter]:
         "query": dependant.query_params,
         "header": dependant.header_params,
     }
-    return [
+    found = [
         _Parameter(
             each.name,
             place,
@@ -156,3 +136,4 @@ def _parameters(dependant: Dependant) -> list[_Parameter]:
         for place, listed in places.items()
         for each in listed
     ]
+    return sorted(found, key=lambda each: each.default is not PydanticUndefined)

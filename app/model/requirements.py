@@ -100,23 +100,21 @@ def validate_bounds(
         if vertex is None:
             errors.append(f"Job vertex {vid} was not found in the job graph.")
             continue
-        label = f"job vertex {vid} ({vertex.name})"
         low = 1 if lower == -1 else lower
         high = vertex.max_parallelism if upper == -1 else upper
         if low < 1 or high < 1:
             errors.append(
-                f"The requested lower bound {lower} and upper bound {upper} for {label} must both be greater than "
-                "zero, or -1 for the default."
+                f"The requested lower bound {lower} and upper bound {upper} for {_label(vertex)} must both be greater "
+                "than zero, or -1 for the default."
             )
             continue
         if low > high:
             errors.append(
-                f"The requested lower bound {low} for {label} is higher than its upper bound {high}."
+                f"The requested lower bound {low} for {_label(vertex)} is higher than its upper bound {high}."
             )
-        why_not = beyond(vertex, high) if high > vertex.max_parallelism else None
-        if why_not is not None:
+        if high > vertex.max_parallelism and (why_not := beyond(vertex, high)) is not None:
             sentence = (
-                f"The requested upper bound {high} for {label} exceeds its maximum parallelism "
+                f"The requested upper bound {high} for {_label(vertex)} exceeds its maximum parallelism "
                 f"{vertex.max_parallelism}. {why_not}"
             )
             errors.append(sentence.rstrip())
@@ -126,3 +124,7 @@ def validate_bounds(
         names = ", ".join(f"{v.id} ({v.name})" for v in missing)
         errors.append(f"The request is incomplete: bounds are missing for job vertices {names}.")
     return resolved, errors
+
+
+def _label(vertex: JobVertex) -> str:
+    return f"job vertex {vertex.id} ({vertex.name})"

@@ -56,9 +56,9 @@ def wanted_graph(graph: JobGraph, requirements: Requirements) -> JobGraph:
     numbers = []
     for vertex in graph.vertices:
         if vertex.stateful:
-            wish = declared.get(vertex.id, vertex.max_parallelism)
-            number = max(wish, bounds[vertex.id].upper)
-            if number != vertex.max_parallelism:
+            most = vertex.max_parallelism
+            number = max(declared.get(vertex.id, most), bounds[vertex.id].upper)
+            if number != most:
                 numbers.append((vertex.id, number))
     return with_partitions(graph, tuple(numbers)) if numbers else graph
 

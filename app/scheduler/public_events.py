@@ -81,7 +81,7 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
 
 def _declared(before: JobState, after: JobState) -> _Told:
     """Events of requests, and of a graph that has other vertices."""
-    if after.graph.by_id.keys() != before.graph.by_id.keys():
+    if after.graph is not before.graph and after.graph.by_id.keys() != before.graph.by_id.keys():
         yield PublicEventType.GRAPH, _graph(before.graph, after.graph)
     if after.requirements is not before.requirements:
         yield PublicEventType.REQUIREMENTS, _requirements(after.requirements, _deadline_of(after))
@@ -97,10 +97,8 @@ def _rescales(before: JobState, after: JobState) -> _Told:
     record_now, record_before = after.timeline.open, before.timeline.open
     closed = after.timeline.closed
     # A record that is only told begins and ends while another one is open.
-    new = sorted(
-        (one for one in (*closed, record_now) if one is not None and one.number > known),
-        key=lambda one: one.number,
-    )
+    new = [one for one in (*closed, record_now) if one is not None and one.number > known]
+    new.sort(key=lambda one: one.number)
     for record in closed:
         while new and new[0].number <= record.number:
             yield PublicEventType.RESCALE_BEGUN, _begun(new.pop(0), after)

@@ -23,6 +23,12 @@ P = TypeVar("P", bound=Phase)
 ENTRY: Final = "Entry"
 """In the place of an event: what a phase does at once when it is entered."""
 
+_BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
+    *("graph", "requirements", "policy", "taken_back", "pending", "plan", "last_plan", "unproven"),
+    *("slots", "allowed", "share", "repartition", "repartition_refused"),
+)
+"""What `hold.demand` looks at."""
+
 Follows = Callable[[str, str], Collection[str]]
 """The phases that can follow a phase under an event or `ENTRY`, by the transition table."""
 
@@ -116,14 +122,8 @@ class Draft:
     def demand(self) -> Demand:
         """`hold.demand` of the state."""
         state = self.state
-        basis: tuple[object, ...] = (
-            *(state.graph, state.requirements, state.policy, state.taken_back, state.pending, state.plan),
-        )
-        if state.pending or state.plan is None:
-            refused, share = state.repartition_refused, state.share
-            basis += (state.slots, state.allowed, share, state.repartition, refused)
-            basis += (state.last_plan, state.unproven)
-        if self._demand is None or not _are_same(self._basis, basis):
+        basis = _BASIS(state)
+        if self._demand is None or not all(map(operator.is_, self._basis, basis)):
             self._demand = hold.demand(state)
             self._basis = basis
         return self._demand
@@ -253,7 +253,3 @@ class Draft:
             self.disarm(name)
         elif timer_at(self.state, name) != at_ms:
             self.arm(name, at_ms)
-
-
-def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))

@@ -28,9 +28,9 @@ from app.scheduler.slots import Demand
 def held(state: JobState) -> tuple[Pending, ...]:
     """The changes that wait for their slots, and do not count until then."""
     kept = short_of_slots(state)
-    usable = state.usable_slots
-    only_by_the_new = bool(kept) and asked(state).minimal <= usable < _demand(state, kept).minimal
-    return () if only_by_the_new else kept
+    if kept and asked(state).minimal <= state.usable_slots < _demand(state, kept).minimal:
+        return ()
+    return kept
 
 
 def short_of_slots(state: JobState) -> tuple[Pending, ...]:

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph
@@ -41,9 +41,9 @@ DEADLINE_TIMER: Final = "deadline"
 _ENDS: Final = (Failing, Canceling, Finished)
 
 
-def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
+def overtake(draft: Draft, event: RequirementsUpdated, was: Requirements) -> tuple[frozenset[str], list[str]]:
     """Other bounds are about to be taken over: what waits counts on for those of its vertices that they leave alone.
-    Sentences about what becomes of deadlines."""
+    The vertices that they change, also from what `before` said; and sentences about what becomes of deadlines."""
     state, kept, told = draft.state, [], []
     changed = _changed(state.requirements, event.requirements)
     undone = None if event.undoes is None else event.undoes.version
@@ -67,7 +67,7 @@ def overtake(draft: Draft, event: RequirementsUpdated) -> list[str]:
             told.append(_does_not_count(state, gone, one, draft.now_ms))
     if len(kept) < len(state.pending) or any(one not in state.pending for one in kept):
         draft.set(pending=tuple(kept))
-    return told
+    return changed if was is state.requirements else changed & _changed(was, event.requirements), told
 
 
 def before(state: JobState) -> Requirements:
@@ -78,20 +78,15 @@ def before(state: JobState) -> Requirements:
 
 def begin(
     draft: Draft,
-    declared: Requirements,
+    changed: frozenset[str],
     was: Requirements,
     event: RequirementsUpdated,
     lifted: TakenBack | None = None,
 ) -> None:
-    """The bounds of ``event`` were taken over in the place of ``declared``, and their record is open, if any. ``was``:
-    what `before` said. ``lifted``: what had been taken back, and may be tried again by these bounds."""
+    """The bounds of ``event`` were taken over, of which `overtake` said what they have ``changed``, and their record is
+    open, if any. ``was``: what `before` said. ``lifted``: what had been taken back, and may be tried again by these."""
     state, record = draft.state, draft.state.timeline.open
-    if event.undoes is not None:
-        return
-    changed = _changed(declared, state.requirements)
-    if was is not declared:
-        changed &= _changed(was, state.requirements)
-    if not changed:
+    if event.undoes is not None or not changed:
         return
     one = Pending(
         version=state.requirements.version,
@@ -132,7 +127,7 @@ def restore(draft: Draft, taken: TakenBack | None) -> None:
         return
     waiting = draft.state.with_deadline
     if waiting:
-        _replace(draft, waiting[0], evolve(waiting[0], taken_back=taken))
+        _replace(draft, waiting[0], taken_back=taken)
     else:
         draft.set(taken_back=taken, watch=None)
 
@@ -193,7 +188,7 @@ def settle(draft: Draft, before: JobState) -> None:
     for one in draft.state.with_deadline:
         begun = _is_begun(draft.state, one)
         if begun != one.begun:
-            _replace(draft, one, evolve(one, begun=begun))
+            _replace(draft, one, begun=begun)
     for one in draft.state.with_deadline:
         if not one.record and draft.state.timeline.records:
             _give_record(draft, one)
@@ -298,24 +293,19 @@ def _give_record(draft: Draft, one: Pending) -> None:
         f"The bounds of {_named(draft.state, one.former)} of version {one.version} wait for their deadline."
     )
     timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
-    _replace(draft, one, evolve(one, record=draft.state.timeline.records))
+    _replace(draft, one, record=draft.state.timeline.records)
 
 
-def _replace(draft: Draft, one: Pending, new: Pending) -> None:
+def _replace(draft: Draft, one: Pending, **changes: Any) -> None:
+    new = evolve(one, **changes)
     draft.set(pending=tuple(new if other is one else other for other in draft.state.pending))
 
 
 def _changed(before: Requirements, after: Requirements) -> frozenset[str]:
     """The vertices of which the two ask for something else."""
-    numbers, others = dict(before.state_partitions), dict(after.state_partitions)
-    was = before.as_dict()
-    return frozenset(
-        [
-            vertex
-            for vertex, bounds in after.bounds
-            if was[vertex] != bounds or numbers.get(vertex) != others.get(vertex)
-        ]
-    )
+    was, numbers = before.as_dict(), set(before.state_partitions) ^ set(after.state_partitions)
+    moved = {vertex for vertex, _ in numbers}
+    return frozenset([vertex for vertex, own in after.bounds if was[vertex] != own or vertex in moved])
 
 
 def _does_not_count(state: JobState, gone: BoundsOfVertices, one: Pending, now_ms: int) -> str:

@@ -44,21 +44,23 @@ def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
 
 def created_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Take over new bounds of a job that is not scheduled yet, and has neither a record nor slots."""
-    declared, was = draft.state.requirements, pending.before(draft.state)
+    was = pending.before(draft.state)
     if isinstance(event, RequirementsUpdated):
-        pending.overtake(draft, event)
-    take_bounds(draft, event)
-    if isinstance(event, RequirementsUpdated):
-        pending.begin(draft, declared, was, event)
+        changed, _ = pending.overtake(draft, event, was)
+        take_bounds(draft, event)
+        pending.begin(draft, changed, was, event)
+    else:
+        take_bounds(draft, event)
     repartition.adopt_free(draft)
 
 
 def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Apply new bounds: the open record ends, one for the update begins, and the slots are declared."""
-    declared, was, taken = draft.state.requirements, pending.before(draft.state), last_taken_back(draft.state)
-    undone, why, told = None, "", []
+    was, taken = pending.before(draft.state), last_taken_back(draft.state)
+    undone, why, changed, told = None, "", frozenset[str](), list[str]()
     if isinstance(event, RequirementsUpdated):
-        undone, why, told = event.undoes, event.why, pending.overtake(draft, event)
+        undone, why = event.undoes, event.why
+        changed, told = pending.overtake(draft, event, was)
     rollback_of = None
     if undone is not None:
         told.insert(0, f"Takes back the bounds of version {undone.version}: {why}")
@@ -76,7 +78,7 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     else:
         timeline.open_record(draft, cause, message=message, rollback_of=rollback_of)
     if isinstance(event, RequirementsUpdated):
-        pending.begin(draft, declared, was, event, taken if lifted else None)
+        pending.begin(draft, changed, was, event, taken if lifted else None)
     if not lifted:
         pending.restore(draft, taken)
     slot_declaration.declare(draft)

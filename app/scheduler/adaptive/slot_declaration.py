@@ -32,7 +32,8 @@ def declare(draft: Draft) -> None:
         wish = hold.asked(state)
         desired, minimal = wish.desired, min(hold.least_slots(state, wish), draft.demand.minimal)
     else:
-        desired, minimal = draft.goal.desired, draft.goal.minimal
+        goal = draft.goal
+        desired, minimal = goal.desired, goal.minimal
     if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count
