@@ -58,10 +58,16 @@ def _show_jobs(found: list[dict[str, Any]]) -> None:
 
 
 def state_of(job: dict[str, Any]) -> str:
-    """For people: a job that is started again after a failure is CREATED in Flink's API, as one that never ran."""
+    """For people: a job that is started again after a failure is CREATED in Flink's API, as one that never ran. So is a
+    program that has begun and has not started its queries yet: that one is shown so."""
     if job.get("unreadable"):
         return f"{job['state']} (unreadable)"
-    return "RESTARTING" if job["state"] == "CREATED" and job.get("lastFailure") else str(job["state"])
+    restarts = job["state"] == "CREATED" and job.get("lastFailure") and not _has_begun(job)
+    return "RESTARTING" if restarts else str(job["state"])
+
+
+def _has_begun(job: dict[str, Any]) -> bool:
+    return job.get("schedulerState") in ("Executing", "Rescaling")
 
 
 def last_failure_line(job: dict[str, Any]) -> str | None:

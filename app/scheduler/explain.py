@@ -151,7 +151,8 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
             f"The job runs at {in_words(state.graph, taken.good)} at most, whatever its bounds ask "
             f"for. {again}",
         ]
-    if watch is None or is_over(watch, now_ms) or state.plan is None:
+    # That of a program begins with its first query.
+    if watch is None or is_over(watch, now_ms) or state.plan is None or state.awaits_query:
         return []
     left_ms = watch.until_ms - now_ms
     span = f"for {duration_in_words(left_ms)} more" if left_ms > 0 else "until a batch has been committed"

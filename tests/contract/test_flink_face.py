@@ -125,7 +125,7 @@ JOB_FACES = (
     Face("/jobs/{job}/metrics", ("038",)),
     Face("/jobs/{job}/metrics?get=uptime,numRestarts,lastCheckpointDuration,runningTime,nope", ("039",)),
 )
-OVERVIEW = Face("/jobs/overview", ("006", "080"), ours=("/jobs/[]/lastFailure",))
+OVERVIEW = Face("/jobs/overview", ("006", "080"), ours=("/jobs/[]/lastFailure", "/jobs/[]/schedulerState"))
 CLUSTER_FACES = (
     Face("/config", ("003",), ours=("/slotwise-version",)),
     Face("/overview", ("004",), ours=("/slotwise-version",)),

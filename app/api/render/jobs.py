@@ -83,6 +83,7 @@ def unreadable_overview(job: UnreadableJob, now_ms: int) -> schema.JobOverview:
         last_modification=summary.submitted_ms if ended_ms is None else ended_ms,
         tasks=_overview_tasks(_NO_TASKS),
         pending_operators=0,
+        scheduler_state=None,
         last_failure=None,
         unreadable=job.why,
     )
@@ -114,6 +115,7 @@ def _of_job(view: JobView, now_ms: int) -> dict[str, Any]:
         "duration": max(0, (now_ms if view.ended_ms is None else view.ended_ms) - view.submitted_ms),
         "state": view.status,
         "pending_operators": 0,
+        "scheduler_state": view.state.phase.kind,
         "last_failure": _last_failure(view.state),
     }
 
@@ -143,7 +145,6 @@ def job_details(view: JobView, now_ms: int, working_directory: str) -> schema.Jo
         vertices=[_vertex(execution, view, now_ms) for execution in executions],
         status_counts=status_counts,
         plan=job_plan(view, executions),
-        scheduler_state=state.phase.kind,
         attempt=state.attempt,
         driver_pid=view.driver_pid,
         spark_ui=view.spark_ui,

@@ -64,6 +64,7 @@ class JobOverview(Camel):
     last_modification: Millis = Field(serialization_alias="last-modification")
     tasks: dict[str, int] = Field(description="By execution state in lower case, and their `total`.")
     pending_operators: int = Field(serialization_alias="pending-operators")
+    scheduler_state: str | None = Field(description="FLIP-160's state, or Rescaling. Not in Flink.")
     last_failure: LastFailure | None = Field(description="Not in Flink.")
     unreadable: Unreadable = None
 

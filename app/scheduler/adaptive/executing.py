@@ -231,7 +231,10 @@ def _review_queries(draft: Draft, before: JobGraph, message: str) -> None:
     if (graph.vertices, graph.resting) == (before.vertices, before.resting):
         return
     if draft.state.timeline.open is None and attainable_now(draft).outlook.sufficient:
-        timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
+        # Nobody has asked for what the slots of other queries are used for.
+        came = graph.vertices != before.vertices
+        cause = TriggerCause.UPDATE_REQUIREMENT if came else TriggerCause.NEW_RESOURCE_AVAILABLE
+        timeline.open_record(draft, cause, message=message)
     _review(draft, resources=True)
 
 

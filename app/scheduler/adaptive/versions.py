@@ -53,6 +53,9 @@ def note_requested(draft: Draft, event: VersionRequested) -> None:
     by = f", asked for by {event.requested_by}" if event.requested_by else ""
     message = f"Version {number} of the job, in the place of version {before.current}{by}."
     timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
+    # Not by whoever declared the bounds that are in force until then, and not for their reason.
+    record = evolve(draft.state.timeline.open, requested_by=event.requested_by, request_reason=None)
+    draft.set_timeline(open=record)
     note = VersionNote(number, draft.now_ms, "STARTING", event.requested_by, draft.now_ms)
     notes = before.notes or (
         VersionNote(before.current, min(at for _, at in state.status_since_ms), "IN_FORCE"),

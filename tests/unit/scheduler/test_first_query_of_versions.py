@@ -255,6 +255,13 @@ def test_bounds_that_the_version_says_of_a_known_vertex_win_and_others_stay() ->
     assert declared(job)["copy"] == (1, 1)
 
 
+def test_its_record_has_the_author_of_the_version_and_no_reason_of_the_bounds_before() -> None:
+    job = running(COUNTING)
+    assert "has started a query" in (job.state.requirements.reason or "")
+    job.do(asked(job))
+    assert (job.open.requested_by, job.open.request_reason) == ("ann", None)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_bounds_wait_for_vertices_on_behind_those_of_the_version_which_are_the_last_ones(first: bool) -> None:
     job = begun() if first else running(COUNTING)

@@ -205,6 +205,9 @@ def test_an_absent_query_needs_no_slots_when_its_time_is_over_and_those_that_it_
     assert absent(job.state) == {one.id for one in graph_of(2).vertices}
     job.hold(2).applied()
     assert job.parallelism == [2, 2, 2, 2]
+    assert (
+        job.records[-1].cause is TriggerCause.NEW_RESOURCE_AVAILABLE and job.records[-1].requested_by is None
+    )
     start(job, 2)
     assert (job.state.declared_slots, job.state.graph.left_out) == (4, ())
     job.hold(4).applied()
