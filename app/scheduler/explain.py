@@ -52,7 +52,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
         *_unreachable(state, now_ms),
     ]
     if not isinstance(state.phase, Finished):
-        sentences.extend(_trial_sentences(state, now_ms))
+        sentences.extend([*_version_sentences(state, now_ms), *_trial_sentences(state, now_ms)])
         sentences.extend(pending.in_words(state, now_ms))
         sentences.extend([*local_failover.in_words(state, now_ms), *repeated_errors.in_words(state)])
         sentences.extend(restart_strategy.in_words(state, now_ms))
@@ -134,6 +134,21 @@ def _policy_sentences(state: JobState) -> list[str]:
             f"The scaling policy is version {policy.version}{by}{f': {policy.reason}' if policy.reason else '.'}"
         )
     return told
+
+
+def _version_sentences(state: JobState, now_ms: int) -> list[str]:
+    """What is to become of a version on trial."""
+    one = state.versions.replacement
+    if one is None or not state.versions.is_on_trial:
+        return []
+    when = ""
+    if state.awaits_query:
+        when = ", for a time that begins with the first query of the program"
+    elif one.until_ms is not None:
+        when = f" for {duration_in_words(one.until_ms - now_ms)} at most"
+    return [
+        f"Version {one.number} of the job is on trial{when}: if it fails, version {one.before} comes back."
+    ]
 
 
 def _trial_sentences(state: JobState, now_ms: int) -> list[str]:

@@ -93,10 +93,11 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
 def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None) -> Watch | None:
     """The rescale to blame for a failure of the running attempt, None for an ``event`` with an external cause.
 
-    A process that was killed, or is gone for an unknown reason, is not the rescale's fault; nor is what `is_excused`.
+    A process that was killed, or is gone for an unknown reason, is not the rescale's fault; nor is what `is_excused`,
+    nor what a program does before its first query.
     """
     period_ms = draft.state.options.rollback_watch_ms
-    if event is None or event.outside:
+    if event is None or event.outside or draft.state.awaits_query:
         prove(draft, grace_ms=period_ms)
         return None
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)

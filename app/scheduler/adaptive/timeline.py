@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from app.model import sentences
 from app.model.batch import RegionStatus
 from app.model.ids import derive_id
 from app.model.plan import Plan, Rung
@@ -55,6 +56,7 @@ _OVERTAKEN = (
     "Other bounds were declared while its plan was being brought into force; it may have been in force since."
 )
 _NO_BATCH_YET = "Its plan was in force, and no batch had been committed at it, when another change began."
+_NO_QUERY_YET = "The program had not started a query in this attempt yet."
 _CAME_FIRST = "The plan of an earlier record came into force first; the parallelism before is that plan's."
 _WAITS_ON = "Its bounds still wait for their deadline; what began meanwhile has a record of its own."
 
@@ -234,10 +236,12 @@ def close_failed(draft: Draft, reason: TerminatedReason, error: str) -> None:
 
 def complete_record(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to do. End the open record as a success if it is its."""
-    if draft.state.unproven:
+    waits = draft.state.awaits_query
+    if draft.state.unproven and not waits:
         draft.set(unproven=False)
     if has_plan(draft.state.timeline.open):
-        close_record(draft, TerminatedReason.SUCCEEDED, measured=measured)
+        message = _NO_QUERY_YET if waits else None
+        close_record(draft, TerminatedReason.SUCCEEDED, message=message, measured=measured)
 
 
 def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
@@ -387,4 +391,4 @@ def _joined(first: str | None, second: str | None) -> str | None:
         return first or second
     if second in first or len(first) + len(second) >= MAX_MESSAGE_CHARS:
         return first
-    return f"{first} {second}"
+    return f"{sentences.ended(first)} {second}"

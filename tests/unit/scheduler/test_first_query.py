@@ -308,19 +308,15 @@ def test_bounds_of_the_program_that_wait_for_their_slots_end_with_the_first_quer
     assert declared(job)["in"] == (1, 2), "nothing is rolled back"
 
 
-def test_a_rescale_of_the_program_that_is_on_trial_or_was_taken_back_says_nothing_of_the_query() -> None:
+def test_a_rescale_before_the_first_query_is_not_on_trial() -> None:
     job = begun(held=2, upper=4).hold(3).applied().hold(4).applied()
-    assert job.state.watch is not None
+    assert job.state.watch is None and job.state.unproven
+    assert job.records[-1].message == "The program had not started a query in this attempt yet."
     fails(job, "Too many connections.")
-    assert job.state.taken_back is not None and job.kind == "CreatingExecutionGraph"
-    begins(job)
-    assert job.parallelism == [3]
-    starts_query(job, parallelism=2)
-    assert job.state.taken_back is None
-    job.applied()
-    assert job.parallelism == [4, 4, 4]
-    other = begun(held=2, upper=4).hold(3).applied().hold(4).applied()
-    assert starts_query(other, parallelism=4).state.watch is None
+    assert job.state.taken_back is None and job.kind == "Restarting"
+    begins(job.wait(1_000))
+    assert job.parallelism == [4]
+    assert starts_query(job, parallelism=4).state.watch is None
 
 
 @pytest.mark.parametrize("stopped", [True, False])

@@ -18,6 +18,7 @@ from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryEn
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.adaptive.versions import TRIAL_TIMER
+from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.programs import (
     AT_ONCE,
@@ -78,10 +79,15 @@ def on_trial(*queries: tuple[PlannedVertex, ...], **document: Any) -> Job:
 def test_of_a_program_without_a_query_the_trial_begins_with_the_first_one() -> None:
     job = on_trial()
     assert (job.kind, job.status, names(job)) == ("Executing", JobStatus.CREATED, ["job"])
+    when = "Version 2 of the job is on trial, for a time that begins with the first query of the program: if it fails, "
+    assert f"{when}version 1 comes back." in explain(job.state, job.now_ms)[0]
     job.wait(DAY_MS)
     assert outcome(job) == "TRIAL" and not has_trial_timer(job)
     starts_query(job)
     assert job.status is JobStatus.RUNNING and job.timer_in_ms(TRIAL_TIMER) == 10_000
+    assert "is on trial for 10 s at most: if it fails, version 1" in " ".join(
+        explain(job.state, job.now_ms)[0]
+    )
     job.applied()
     assert outcome(job) == "TRIAL"
     job.commit()

@@ -62,6 +62,19 @@ def test_slots_and_bounds_before_the_known_queries_are_rescales_in_place() -> No
     assert (job.kind, job.status, job.parallelism) == ("Executing", JobStatus.CREATED, [2, 2, 2])
 
 
+def test_a_failure_before_the_first_query_is_not_blamed_on_a_rescale() -> None:
+    job = again(held=2, upper=4)
+    job.hold(4).applied()
+    assert job.state.watch is not None
+    assert "on trial" not in " ".join(explain(job.state, job.now_ms)[0])
+    fails(job, "OperationalError: no route to host")
+    assert (job.kind, job.state.taken_back) == ("Restarting", None)
+    starts_query(begins(job.wait(1_000)), parallelism=4)
+    assert "on trial" in " ".join(explain(job.state, job.now_ms)[0])
+    fails(job, "Too many connections.")
+    assert job.state.taken_back is not None
+
+
 def test_the_watch_of_a_rescale_begins_with_the_first_query() -> None:
     job = again(held=2, upper=4)
     job.hold(4).applied()
