@@ -31,9 +31,12 @@ def silent() -> contextlib.AbstractContextManager[None]:
 def overwritten_by_others() -> contextlib.AbstractContextManager[None]:
     """Bounds of whatever vertex end all deadlines."""
 
-    def overtake(draft: Draft, _event: Any) -> list[str]:
+    original = pending.overtake
+
+    def overtake(draft: Draft, event: Any, was: Requirements) -> tuple[frozenset[str], list[str]]:
+        changed, _ = original(draft, event, was)
         draft.set(pending=())
-        return []
+        return changed, []
 
     return instead(pending, "overtake", overtake)
 
