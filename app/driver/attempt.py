@@ -107,7 +107,7 @@ class Attempt(BaseAttempt):
         self._load = LoadNews(
             figures if self.spec.measure_load else None,
             client.report,
-            idle=lambda: tuple(each.query.key for each in self._queries if each.is_idle),
+            idle=self._idle_queries,
         )
         at_work = None if self._executors is None else self._executors.at_work
         self._shared = Shared(
@@ -356,6 +356,10 @@ class Attempt(BaseAttempt):
         return several and failure.recoverable and not is_stopped(self._session)
 
     # -- ends
+
+    def _idle_queries(self) -> tuple[str, ...]:
+        """Those that have nothing to do, by their keys."""
+        return tuple(each.query.key for each in self._queries if each.is_idle)
 
     @property
     def _runs(self) -> Sequence[StartedQuery]:

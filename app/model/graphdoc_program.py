@@ -180,7 +180,7 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
     if before.awaits_query:
         return graph
     said = {bounds.vertex: bounds for bounds in program.bounds}
-    return replace(graph, vertices=bounded(before, said), ended=before.ended)
+    return replace(graph, vertices=bounded(before, said), ended=before.ended, left_out=before.left_out)
 
 
 def bounds_of(vertices: Iterable[JobVertex]) -> dict[str, NamedBounds]:

@@ -112,13 +112,14 @@ class ProgramAttempt(BeginsProgram, Attempt):
             if key in before._ran or (self.spec.repartition and is_whole):
                 self._ask(asked)
         self._tell_of_partitions()
-        self._report(type="begun", plan_version=self.spec.plan_version)
         for asked in [self._asked[key] for key in self._asked if key in before._ran]:
             running = ProgramQuery(asked, self._shared)
             self._listen(asked.session)
             self._tell_of(asked, is_new=False)
             running.start()
             self._on_started(running)
+        # Only now: until then the start has its time limit.
+        self._report(type="begun", plan_version=self.spec.plan_version)
         self._hides_ends = False
 
     def _go_on_from(self, before: InMainThread) -> None:
@@ -205,7 +206,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
         running.take_plan()
         if self._stop is not None:
             running.stop_at_boundary()
-        self._tell_of_partitions()
         # What else is there has been said of runs that nobody asks for any more.
         early, self._early = self._early, []
         for happening in early:
@@ -268,6 +268,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
             # Whatever the program starts next runs at the plan of now.
             self._report_applied()
         return ending
+
+    def _idle_queries(self) -> tuple[str, ...]:
+        return (*self._ended, *super()._idle_queries())
 
     @property
     def _runs(self) -> Sequence[StartedQuery]:
@@ -367,9 +370,11 @@ class ProgramAttempt(BeginsProgram, Attempt):
         )
         # Its names are taken, whatever comes of the start.
         self._known.note(found, where, lambda: False)
-        self._ask(asked)
         anew = first is not None and first.begins_anew
         self._tell_of(asked, is_new=stored is None or stored.flow != query.flow, begins_anew=anew)
+        with self._limited():
+            self._ask(asked)
+        self._inbox.put(self._tell_of_partitions)
         return asked
 
     def _own_dir(self, sink: str) -> Path:
@@ -447,8 +452,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
-        with self._limited():
-            given = asked.give_partitions(self._shared, ordered=self.spec.repartition)
+        given = asked.give_partitions(self._shared, ordered=self.spec.repartition)
         # Another thread may be reading it.
         self._partitions = {**self._partitions, **given}
         self._asked[asked.query.key] = asked
@@ -456,17 +460,22 @@ class ProgramAttempt(BeginsProgram, Attempt):
     @contextmanager
     def _limited(self) -> Iterator[None]:
         """The attempt fails if a redistribution takes too long."""
-        limit_ms = self.spec.repartition_timeout_ms
-        error = RepartitionFailed(
-            f"it took longer than {duration_in_words(limit_ms)} (slotwise.state.repartition.timeout)",
-            recoverable=True,
-        )
-        timer = threading.Timer(limit_ms / 1000, self._inbox.put, [error])
+        limit_ms, is_done = self.spec.repartition_timeout_ms, threading.Event()
+
+        def look() -> None:
+            if not is_done.is_set():
+                told = (
+                    f"it took longer than {duration_in_words(limit_ms)} (slotwise.state.repartition.timeout)"
+                )
+                raise RepartitionFailed(told, recoverable=True)
+
+        timer = threading.Timer(limit_ms / 1000, self._inbox.put, [look])
         if self.spec.repartition and limit_ms:
             timer.start()
         try:
             yield
         finally:
+            is_done.set()
             timer.cancel()
 
     def restarts(self, error: StreamingQueryException) -> bool:

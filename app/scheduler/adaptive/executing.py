@@ -60,6 +60,8 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
     The rescale is complete once a batch is committed.
     """
     timeline.note_missing(draft, event.missing_executors)
+    if not event.begun:
+        growth.take_for_started(draft)
     if take_up_plan(draft, event):
         versions.begin_trial(draft)
         enter_executing(draft, first_batch=False)
@@ -69,7 +71,7 @@ def enter_executing(draft: Draft, *, first_batch: bool) -> None:
     """Start a new manager, and review what changed while another phase was current."""
     options = draft.state.options
     began = transition_manager.start(draft.now_ms, longest_cooldown_ms(options))
-    draft.enter(Executing(began, first_batch=first_batch))
+    draft.enter(Executing(began, first_batch=first_batch and not draft.state.awaits_query))
     _reseat(draft)
     if _has_to_give(draft):
         _give_back(draft)
@@ -213,7 +215,7 @@ def executing_bounds(draft: Draft, event: BoundsUpdated) -> None:
 
 
 def executing_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
-    """The program has started a query late. Bounds that had to wait for this query count from now on."""
+    """Of a query that the program has started. Bounds that had to wait for this query count from now on."""
     repartition.found_late(draft, event)
     _review(draft, resources=True)
 
@@ -334,6 +336,7 @@ def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
     phase, plan = draft.phase_as(Executing), draft.state.plan
     assert plan is not None
     if not phase.first_batch and event.plan_version >= plan.version:
+        timeline.note_missing(draft, event.missing_executors)
         timeline.note_not_followed(draft, event.not_followed)
         unfollowed.remember(draft, event.not_followed)
         _confirm(draft, event.measured)
@@ -341,7 +344,7 @@ def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
 
 def _confirm(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to process: the rescale that led here is complete."""
-    draft.set_phase(first_batch=True)
+    draft.set_phase(first_batch=not draft.state.awaits_query)
     timeline.complete_record(draft, measured)
     if draft.state.timeline.open is None and attainable_now(draft).outlook.sufficient:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE)

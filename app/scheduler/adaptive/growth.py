@@ -108,6 +108,23 @@ def _tell_of_beginning(draft: Draft, name: str) -> None:
         timeline.note(draft, told)
 
 
+def take_for_started(draft: Draft) -> None:
+    """The attempt runs, by the word of a driver of the build before, when all that it knew was started."""
+    if draft.state.awaits_query:
+        draft.set_started(_not_ended(draft.state.graph))
+
+
+def as_taken_up(state: JobState) -> JobState:
+    """``state`` as the build before may have stored it, without the queries of an attempt in the process of another."""
+    is_newest = state.status_since_ms[-1:] and state.status_since_ms[-1][0] is JobStatus.RUNNING
+    runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint) and is_newest
+    return evolve(state, started=_not_ended(state.graph)) if runs and state.awaits_query else state
+
+
+def _not_ended(graph: JobGraph) -> tuple[str, ...]:
+    return tuple(query.key for query in queries(graph) if query.key not in graph.ended)
+
+
 def absent(state: JobState) -> frozenset[str]:
     """The vertices of queries that the program had once and has not started in this attempt, while it has others."""
     return frozenset(_of_queries(state.graph, _absent_keys(state)))

@@ -38,7 +38,12 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
     TimerFired,
 )
-from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
+from app.scheduler.adaptive.starting import (
+    BACKOFF_TIMER,
+    CLUSTER_RETRY_MS,
+    create_execution_graph,
+    enter_waiting,
+)
 from app.scheduler.adaptive.state import Failure, Rescaling, Restarting, UserError
 
 
@@ -120,6 +125,15 @@ def _redistribution_failed(draft: Draft, event: AttemptFailed) -> None:
     _restart_after_failure(draft, failure, 0, give_up=True)
 
 
+def _could_not_begin(draft: Draft, failure: Failure, *, stopped: bool) -> None:
+    """The cluster has ended an attempt before its first query, which is as if it had not started: not counted."""
+    record_failure(draft, failure)
+    if stopped:
+        mark_dead(draft)
+    break_off_stop(draft, failure.error)
+    _restart_after_failure(draft, failure, CLUSTER_RETRY_MS)
+
+
 def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int, *, give_up: bool = False) -> None:
     """Open a record for a failover. A lost slot and the loss of the driver after it are one failover."""
     goes_on = lost_slot_record(draft.state.timeline.open)
@@ -163,7 +177,7 @@ def begin_stop(draft: Draft, mode: StopMode) -> None:
 def _stopped(draft: Draft) -> None:
     """Nothing of the attempt writes any more: only now does the backoff start."""
     phase = draft.phase_as(Restarting)
-    if phase.failures:
+    if phase.failures and (phase.give_up or not draft.state.awaits_query):
         repartition.failed_try(draft, phase.failures[0].error, final=phase.give_up)
     draft.set_phase(stopped=True)
     draft.disarm(STOP_TIMER)
@@ -240,6 +254,13 @@ def running_failed(draft: Draft, event: AttemptFailed) -> None:
         _redistribution_failed(draft, event)
         return
     failure = failure_of(draft, event)
+    if (
+        event.recoverable
+        and draft.state.awaits_query
+        and (event.by_cluster or draft.state.cluster_unreachable)
+    ):
+        _could_not_begin(draft, failure, stopped=event.stopped)
+        return
     handle_failure(draft, failure, stopped=event.stopped, recoverable=event.recoverable, cause=event)
 
 

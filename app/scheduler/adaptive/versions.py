@@ -294,7 +294,7 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     graph = evolve(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
     if before.awaits_query:
         return graph
-    return evolve(graph, vertices=bounded(before, said), ended=before.ended)
+    return evolve(graph, vertices=bounded(before, said), ended=before.ended, left_out=before.left_out)
 
 
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:

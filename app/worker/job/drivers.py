@@ -67,6 +67,7 @@ async def once_there_are_descriptors(do: Callable[[], Awaitable[T]]) -> T:
 def with_time_for_executors(state: JobState, cluster: ExecutorCluster | None) -> JobState:
     """The drivers of the job may take longer to start by as much as they wait longer for their first executor there
     than anywhere: that is the cluster's doing, and the driver gives up by itself."""
+    state = growth.as_taken_up(state)
     longer_s = 0.0 if cluster is None else cluster.first_executor_s - FIRST_EXECUTOR_S
     return evolve(state, options=replace(state.options, cluster_start_ms=round(1000 * max(0.0, longer_s))))
 

@@ -33,7 +33,6 @@ class PlainHost:
         self._told = threading.Event()
         self.failure: Failure | None = None
         self.started: list[str] = []
-        self.waited: list[str] = []
 
     @property
     def is_stopping(self) -> bool:
@@ -65,9 +64,6 @@ class PlainHost:
     def restarts(self, error: StreamingQueryException) -> bool:
         return False
 
-    def waits(self, where: str) -> None:
-        self.waited.append(where)
-
     def _stop(self) -> None:
         """As an attempt ends queries under a program."""
         (self._directory / "stopping").touch()
@@ -85,7 +81,6 @@ class PlainHost:
             "error": self.failure.sentence if self.failure is not None else None,
             "ended": self._told.is_set(),
             "started": self.started,
-            "waited": self.waited,
         }
         (self._directory / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
         sys.stdout.flush()

@@ -90,9 +90,6 @@ class Job:
         self.handle = Handle(self, session, lambda run: run)  # type: ignore[arg-type]
         self.handle.begin(self.run)  # type: ignore[arg-type]
 
-    def waits(self) -> None:
-        pass
-
     def waited(self, wait: Callable[[], Any]) -> Any:
         result = wait()
         self.hang_if_stopping()

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from app.model.status import JobStatus
+from app.scheduler.adaptive import growth
+from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import SendPlan, StopAttempt, StopMode
-from app.scheduler.adaptive.events import AttemptStopped, StopRequested
+from app.scheduler.adaptive.events import AttemptFailed, AttemptStopped, StopRequested
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.last_failure import last_failure
+from app.scheduler.adaptive.state import Executing
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.programs import begins, begun, starts_query
@@ -73,6 +78,57 @@ def test_a_failure_before_the_first_query_is_not_blamed_on_a_rescale() -> None:
     assert "on trial" in " ".join(explain(job.state, job.now_ms)[0])
     fails(job, "Too many connections.")
     assert job.state.taken_back is not None
+
+
+def test_a_session_that_the_cluster_does_not_let_begin_is_tried_for_ever_and_not_counted() -> None:
+    job = again()
+    before = job.state.restart
+    for attempt in range(3, 40):
+        failed = AttemptFailed(
+            job.state.attempt, "None of 2 executors has come.", stopped=True, by_cluster=True
+        )
+        assert job.do(failed).kind == "Restarting"
+        begins(job.wait(10_000))
+        assert (job.kind, job.state.attempt, job.state.restart) == ("Executing", attempt, before)
+    starts_query(job)
+    job.do(AttemptFailed(job.state.attempt, "None has come.", stopped=True, by_cluster=True))
+    assert job.state.restart != before, "its queries ran"
+
+
+def test_a_rescale_before_the_first_query_has_shown_nothing() -> None:
+    job = fails(again(held=2, upper=4)).wait(1_000)
+    begins(job)
+    job.hold(4).applied()
+    phase, watch = job.state.phase, job.state.watch
+    assert isinstance(phase, Executing) and not phase.first_batch and last_failure(job.state) is not None
+    assert watch is not None and not watch.ran
+    job.wait(DAY_MS)
+    begins(fails(job, "KeyError: k").wait(1_000))
+    assert job.state.watch is not None, "no batch has come"
+    starts_query(job, parallelism=4).commit()
+    assert last_failure(job.state) is None
+
+
+def test_a_redistribution_is_not_given_up_for_what_comes_before_it() -> None:
+    job = starts_query(begun(held=12, upper=2)).commit()
+    job.put(1, 20).stops()
+    for _ in range(5):
+        assert job.state.repartition is not None and job.state.repartition.failed == 0
+        fails(begins(job), "OperationalError: no route to host").wait(1_000)
+    starts_query(begins(job))
+    fails(job, "out of memory").wait(1_000)
+    assert job.state.repartition is not None and job.state.repartition.failed == 1
+
+
+def test_an_attempt_of_a_driver_of_the_build_before_has_started_what_it_knew() -> None:
+    job = starts_query(begun()).commit()
+    fails(job).wait(1_000).starts()
+    assert (job.kind, job.status) == ("Executing", JobStatus.RUNNING)
+    stored = evolve(job.state, started=())
+    assert status_of(stored) is JobStatus.CREATED
+    assert growth.as_taken_up(stored) == job.state
+    waiting = again().state
+    assert growth.as_taken_up(waiting) is waiting
 
 
 def test_the_watch_of_a_rescale_begins_with_the_first_query() -> None:
