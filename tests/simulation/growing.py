@@ -78,24 +78,25 @@ class Program:
         self.task: asyncio.Task[None] | None = None
 
     async def begin(self, tasks: list[asyncio.Task[Any]], redistribute: Redistribute) -> bool | None:
-        """As `begin_queries`. A program that runs on where it did has begun when the state of its queries is there."""
+        """As `begin_queries`. A program that runs on where it did has begun when its queries were started again."""
         attempt, rng = self.attempt, self.attempt.world.rng
         attempt.side = self
         first = first_started(self._graph, attempt.number, self._known)
         goes_on = attempt.process.was_parked and bool(first)
-        if goes_on and (refused := await redistribute(attempt, first)):
-            return await attempt._fail(refused, repartition_failed=True)
-        attempt.report("begun", plan_version=attempt.plan.plan_version)
-        attempt.running = True
         if not goes_on:
+            attempt.report("begun", plan_version=attempt.plan.plan_version)
+            attempt.running = True
             if (ended := await self._think()) is not None:
                 return ended
-            if refused := await redistribute(attempt, first):
-                return await attempt._fail(refused, repartition_failed=True)
+        if refused := await redistribute(attempt, first):
+            return await attempt._fail(refused, repartition_failed=True)
         for query in first:
             self.start(query)
             if rng.random() < 0.3:
                 await asyncio.sleep(rng.uniform(0, 2))
+        if goes_on:
+            attempt.report("begun", plan_version=attempt.plan.plan_version)
+            attempt.running = True
         self.task = attempt.world.spawn(self.run())
         tasks.append(self.task)
         return None

@@ -102,7 +102,7 @@ def test_a_query_that_a_supervisor_adds_is_rescaled_started_again_and_outlives_i
     assert stop(rig, 1), "it waits for another assignment"
     rig.drivers[-1].assign(rig.spec(document, {"aggregate": 2}, **conf()))
     wait_for("both again", lambda: len(of_type(rig, "query-started", 2)) == 2)
-    assert of_type(rig, "begun", 2)
+    wait_for("the end of its start", lambda: of_type(rig, "begun", 2))
     wait_for("a batch of each", lambda: len({e["query_id"] for e in rig.control_plane.batches[-4:]}) == 2)
     assert not of_type(rig, "query-ended")
     wait_for("the number of an assignment without it", lambda: tasks_of(rig, ids) >= {2})
