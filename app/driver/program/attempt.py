@@ -75,6 +75,8 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._starts = self._noted = 0
         self._listeners: dict[int, QueryListener] = {}
         self._knew_none = self._graph.awaits_query
+        # Those that end by themselves, and that batches have started since the stop was ordered.
+        self._of_batches: list[ProgramQuery] = []
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
         # The queries that ran when they were told to stop; none if one of them would not have for ever.
@@ -153,8 +155,10 @@ class ProgramAttempt(BeginsProgram, Attempt):
         super()._begin_stop(order)
 
     def _try_stop(self) -> Ending | None:
-        # A query that Spark is starting just now has to be stopped too.
-        return super()._try_stop() if self._starts == self._noted else None
+        # A query that Spark is starting just now has to be stopped too, and what a batch waits for comes to its end.
+        if self._starts != self._noted or any(each.is_active for each in self._of_batches):
+            return None
+        return super()._try_stop()
 
     def _on_committed(self, happening: Committed) -> None:
         if happening.run_id in self._by_run:
@@ -204,7 +208,10 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._queries.append(running)
         self._by_run[running.run_id] = running
         running.take_plan()
-        if self._stop is not None:
+        if self._stop is not None and running.ends_by_itself:
+            # Nothing but a batch that is still to end starts a query now.
+            self._of_batches.append(running)
+        elif self._stop is not None:
             running.stop_at_boundary()
         # What else is there has been said of runs that nobody asks for any more.
         early, self._early = self._early, []
