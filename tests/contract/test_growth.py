@@ -109,8 +109,13 @@ async def test_the_next_attempt_has_the_bounds_that_were_declared_for_it(world: 
     spec = world.driver().spec
     assert [each["name"] for each in spec["graph"]["vertices"]] == every
     assert spec["parallelism"][KEY] == 3
-    # Its program has not started it yet.
+    # Its program has not started it yet, but the two others: the job is RUNNING with the first one.
     await world.status(job_id, "RUNNING")
+
+    async def others() -> bool:
+        return (await vertices_of(world, job_id))["copy"]["status"] == "RUNNING"
+
+    await eventually(others, "the query before it")
     assert (await vertices_of(world, job_id))["gold"]["status"] == "CREATED"
     explained = await world.get(f"/jobs/{job_id}/explanation")
     assert "not started in this attempt: gold." in " ".join(explained["sentences"])
