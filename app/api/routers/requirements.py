@@ -254,9 +254,6 @@ def _bounds_of(entry: Any, wrong: list[str]) -> tuple[int, int]:
             f"parallelism should be an object with lowerBound and upperBound, found {kind_of(parallelism)}."
         )
         return (0, 0)
-    lower, upper = map(parallelism.get, _BOUNDS)
-    if len(parallelism) == len(_BOUNDS) and type(lower) is type(upper) is int:
-        return lower, upper
     wrong += not_known(parallelism, _BOUNDS, "the field", " in parallelism")
     return _bound("lowerBound", parallelism, wrong), _bound("upperBound", parallelism, wrong)
 
