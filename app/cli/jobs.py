@@ -62,12 +62,9 @@ def state_of(job: dict[str, Any]) -> str:
     program that has begun and has not started its queries yet: that one is shown so."""
     if job.get("unreadable"):
         return f"{job['state']} (unreadable)"
-    restarts = job["state"] == "CREATED" and job.get("lastFailure") and not _has_begun(job)
+    has_begun = job.get("schedulerState") in ("Executing", "Rescaling")
+    restarts = job["state"] == "CREATED" and job.get("lastFailure") and not has_begun
     return "RESTARTING" if restarts else str(job["state"])
-
-
-def _has_begun(job: dict[str, Any]) -> bool:
-    return job.get("schedulerState") in ("Executing", "Rescaling")
 
 
 def last_failure_line(job: dict[str, Any]) -> str | None:

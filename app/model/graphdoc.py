@@ -101,7 +101,7 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
         raise GraphErrors(errors.texts())
     assert name is not None and job_type is not None and order is not None and facts is not None
     ended, left_out = (
-        tuple(str(key) for key in document.get(name, ()) if is_program) for name in ("ended", "left_out")
+        tuple(str(key) for key in document.get(field, ()) if is_program) for field in ("ended", "left_out")
     )
     bounds = read_bounds(fields) if is_program else ()
     vertices = build(name, order, facts)

@@ -177,10 +177,13 @@ def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
         GraphErrors: bounds that cannot be.
     """
     graph = graph_of(program)
-    if before.awaits_query:
-        return graph
-    said = {bounds.vertex: bounds for bounds in program.bounds}
-    return replace(graph, vertices=bounded(before, said), ended=before.ended, left_out=before.left_out)
+    return graph if before.awaits_query else with_queries_of(before, graph)
+
+
+def with_queries_of(before: JobGraph, graph: JobGraph) -> JobGraph:
+    """``graph``, of a version of a program whose queries are those of ``before``, within its own bounds."""
+    said = {bounds.vertex: bounds for bounds in graph.bounds}
+    return replace(graph, vertices=_bounded(before, said), ended=before.ended, left_out=before.left_out)
 
 
 def bounds_of(vertices: Iterable[JobVertex]) -> dict[str, NamedBounds]:
@@ -188,7 +191,7 @@ def bounds_of(vertices: Iterable[JobVertex]) -> dict[str, NamedBounds]:
     return {each.name: NamedBounds(each.name, each.lower_bound, each.parallelism) for each in vertices}
 
 
-def bounded(graph: JobGraph, said: Mapping[str, NamedBounds]) -> tuple[JobVertex, ...]:
+def _bounded(graph: JobGraph, said: Mapping[str, NamedBounds]) -> tuple[JobVertex, ...]:
     """The vertices of ``graph``, within the bounds that are ``said`` of them by name, as far as their state allows."""
     partitions = {each.id: query.state_partitions for query in queries(graph) for each in query.flow}
     vertices = []

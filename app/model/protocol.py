@@ -196,7 +196,7 @@ class Report:
     """One thing that happened. ``type`` says which of the fields below are set.
 
     begun: the program, which has streaming queries, is about to run, and takes what time it wants until its first one;
-    or it runs on in the process of the attempt before, and its queries are about to be started.
+    or it runs on in the process of the attempt before, and its queries were started again.
     running: the queries of a document, or a BATCH program, were started. batch: one was committed, at a part of the
     plan on the way to it, or while state moves on a cluster, unless ``whole_plan``. ``not_followed``, of plan-applied
     and batch: as in events, by vertex id.

@@ -142,7 +142,7 @@ def _version_sentences(state: JobState, now_ms: int) -> list[str]:
     if one is None or not state.versions.is_on_trial:
         return []
     when = ""
-    if state.awaits_query:
+    if state.is_before_query:
         when = ", for a time that begins with the first query of the program"
     elif one.until_ms is not None:
         when = f" for {duration_in_words(one.until_ms - now_ms)} at most"
@@ -167,7 +167,7 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
             f"for. {again}",
         ]
     # That of a program begins with its first query.
-    if watch is None or is_over(watch, now_ms) or state.plan is None or state.awaits_query:
+    if watch is None or is_over(watch, now_ms) or state.plan is None or state.is_before_query:
         return []
     left_ms = watch.until_ms - now_ms
     span = f"for {duration_in_words(left_ms)} more" if left_ms > 0 else "until a batch has been committed"
@@ -244,7 +244,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         pair for pair in state.plan.parallelism if not any(pair[0] in vertices for vertices in idle.values())
     ]
     sentences = [f"The job runs at {in_words(state.graph, running)}." if running else "No query of it runs."]
-    if state.awaits_query:
+    if state.is_before_query:
         which = "a query" if state.graph.awaits_query else f"a query in attempt {state.attempt}"
         sentences = [f"The program runs, and has not started {which} yet."]
     for how, vertices in idle.items():

@@ -143,7 +143,10 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
         local_failover.settle(draft)
     if draft.state.versions.replacement or before.versions.replacement:
         versions.settle(draft, before)
-    if draft.state.started:
+    now = draft.state
+    if now.started and not (
+        now.started is before.started and now.graph is before.graph and now.phase is before.phase
+    ):
         growth.settle(draft)
     if draft.state.pending or before.pending:
         pending.settle(draft, before)

@@ -392,7 +392,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     ((CREATING, STOPPING, RESTARTING), _QUERIES, growth.note): {STAY: "a query has started or ended"},
     ((RETRYING, FINISHED), _GONE, None): {STAY: "late report of an attempt that is over"},
     ((*_RUN, STOPPING), e.AttemptRunning, None): {STAY: "repeated report"},
-    (STOPPING, e.StateRepartitioned, None): {STAY: "repeated report"},
+    (STOPPING, e.StateRepartitioned, None): {STAY: "the next attempt tells it again"},
     ((*_BEFORE_RUN, FINISHED), e.QueryFailed, None): {STAY: "late report"},
     ((*_BEFORE_RUN, STOPPING, RESTARTING, *_END, FINISHED), (e.QueryRecovered, e.DriverContact), None): {
         STAY: "late report"

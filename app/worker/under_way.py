@@ -17,7 +17,7 @@ _NO_ROWS_MS: Final = 10_000
 def is_under_way(view: JobView, now_ms: int) -> bool:
     """Whether the present attempt has processed something, or has found that there is nothing to process."""
     state = view.state
-    if state.plan is None or state.awaits_query:
+    if state.plan is None or state.is_before_query:
         return False
     if state.batch is not None:
         return _is_batch_under_way(view, state.batch)

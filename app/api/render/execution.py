@@ -73,7 +73,7 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
     failed = state.failures[-1][0].vertex if state.failures and view.status is JobStatus.FAILED else None
     status = _task_status(state, deployed is not None)
     # Of a program whose queries are known.
-    waits = state.awaits_query and not state.graph.awaits_query and status == "RUNNING"
+    waits = state.is_before_query and not state.graph.awaits_query and status == "RUNNING"
     began_ms = dict(state.status_since_ms).get(JobStatus.RUNNING, -1)
     start_ms = began_ms if deployed is not None and not waits else -1
     end_ms = view.ended_ms if view.ended_ms is not None and start_ms >= 0 else -1

@@ -62,7 +62,7 @@ def status_of(state: JobState) -> JobStatus:
     if isinstance(phase, Finished):
         return phase.status
     status = STATUS[phase.kind]
-    return JobStatus.CREATED if status is JobStatus.RUNNING and state.awaits_query else status
+    return JobStatus.CREATED if status is JobStatus.RUNNING and state.is_before_query else status
 
 
 def timer_at(state: JobState, name: str) -> int | None:

@@ -105,11 +105,11 @@ class QueryEnded:
 
 @value
 class AttemptRunning:
-    """The driver of ``attempt`` registered and started its queries with the plan it was given.
+    """The driver of ``attempt`` registered, and its queries run with the plan it was given, or its program has begun.
 
     ``source_bytes``: of a BATCH job, the sizes of the files of its sources by vertex id, where they are known.
     ``before``: the pace of each query at the plan before, where it is known. ``missing_executors``: those not given.
-    ``begun``: no query was started yet, but the program that is to start them has begun."""
+    ``begun``: it is a program, which tells of each query that it starts."""
 
     attempt: int
     source_bytes: tuple[tuple[str, int], ...] = ()

@@ -71,7 +71,7 @@ def enter_executing(draft: Draft, *, first_batch: bool) -> None:
     """Start a new manager, and review what changed while another phase was current."""
     options = draft.state.options
     began = transition_manager.start(draft.now_ms, longest_cooldown_ms(options))
-    draft.enter(Executing(began, first_batch=first_batch and not draft.state.awaits_query))
+    draft.enter(Executing(began, first_batch=first_batch and not draft.state.is_before_query))
     _reseat(draft)
     if _has_to_give(draft):
         _give_back(draft)
@@ -344,7 +344,7 @@ def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
 
 def _confirm(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to process: the rescale that led here is complete."""
-    draft.set_phase(first_batch=not draft.state.awaits_query)
+    draft.set_phase(first_batch=not draft.state.is_before_query)
     timeline.complete_record(draft, measured)
     if draft.state.timeline.open is None and attainable_now(draft).outlook.sufficient:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE)

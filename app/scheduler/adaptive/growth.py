@@ -41,7 +41,6 @@ T = TypeVar("T")
 ENDED_KEPT: Final = 50
 """Of queries that have ended, or are absent, the vertices of so many stay in the graph, the last ones."""
 
-
 LATE_TIMER: Final = "late-queries"
 
 LATE_MS: Final = 60_000
@@ -59,7 +58,7 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     before = state.graph
     ended = tuple(other for other in before.ended if other != key)
     if isinstance(event, QueryStarted):
-        if state.awaits_query:
+        if state.is_before_query:
             rollback.begin_watch(draft)
         if key not in state.started:
             draft.set_started((*state.started, key))
@@ -110,7 +109,7 @@ def _tell_of_beginning(draft: Draft, name: str) -> None:
 
 def take_for_started(draft: Draft) -> None:
     """The attempt runs, by the word of a driver of the build before, when all that it knew was started."""
-    if draft.state.awaits_query:
+    if draft.state.is_before_query:
         draft.set_started(_not_ended(draft.state.graph))
 
 
@@ -118,7 +117,7 @@ def as_taken_up(state: JobState) -> JobState:
     """``state`` as the build before may have stored it, without the queries of an attempt in the process of another."""
     is_newest = state.status_since_ms[-1:] and state.status_since_ms[-1][0] is JobStatus.RUNNING
     runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint) and is_newest
-    return evolve(state, started=_not_ended(state.graph)) if runs and state.awaits_query else state
+    return evolve(state, started=_not_ended(state.graph)) if runs and state.is_before_query else state
 
 
 def _not_ended(graph: JobGraph) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
 """Redistribution of state: other numbers of state partitions than a job was submitted with.
 
-It is done by the driver of an attempt, before that starts its queries and on a copy of their checkpoints, so the
-attempt before is dead by then, and a failure leaves the state as it was. Here is decided when one begins, and what
-becomes of it:
+It is done by the driver of an attempt, before a query is started and on a copy of its checkpoint, so the attempt before
+is dead by then, and a failure leaves the state as it was. Here is decided when one begins, and what becomes of it:
 
 * It begins with an attempt. Its numbers are durable before that is started, and stay the same for every attempt until
-  the driver says that the state has them: numbers that are asked for meanwhile have to wait. An attempt whose program
-  starts some of the queries concerned later runs before that.
+  the driver says that the state has them: numbers that are asked for meanwhile have to wait. An attempt of a program
+  runs before that: it is done with each query that the program starts.
 * It is given up if the driver says that it cannot be done, if it takes too long, or if `MAX_TRIES` attempts came to
   nothing. The job then goes on with the partitions that it had.
 * What a driver finds in the checkpoint is the truth, whatever was asked for.

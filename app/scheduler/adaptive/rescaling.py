@@ -44,7 +44,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     before = draft.state.plan
     rollback.prove(draft)
     draft.set(plan=target, last_plan=target)
-    rollback.put_on_trial(draft, target, before, event.before, ran=not draft.state.awaits_query)
+    rollback.put_on_trial(draft, target, before, event.before, ran=not draft.state.is_before_query)
     timeline.in_force(draft, target)
     timeline.note_missing(draft, event.missing_executors)
     timeline.note_not_followed(draft, event.not_followed)

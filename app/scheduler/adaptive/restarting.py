@@ -116,22 +116,13 @@ def take_version_back(draft: Draft, failure: Failure) -> None:
     begin_stop(draft, StopMode.KILL)
 
 
-def _redistribution_failed(draft: Draft, event: AttemptFailed) -> None:
-    """The state is as it was, so the job goes on, whatever it was: no restart strategy is asked, no backoff runs."""
+def _restart_uncounted(draft: Draft, event: AttemptFailed, backoff_ms: int, *, give_up: bool = False) -> None:
+    """The job goes on, whatever it was: no restart strategy is asked."""
     failure = record_failure(draft, failure_of(draft, event))
     if event.stopped:
         mark_dead(draft)
     break_off_stop(draft, failure.error)
-    _restart_after_failure(draft, failure, 0, give_up=True)
-
-
-def _could_not_begin(draft: Draft, failure: Failure, *, stopped: bool) -> None:
-    """The cluster has ended an attempt before its first query, which is as if it had not started: not counted."""
-    record_failure(draft, failure)
-    if stopped:
-        mark_dead(draft)
-    break_off_stop(draft, failure.error)
-    _restart_after_failure(draft, failure, CLUSTER_RETRY_MS)
+    _restart_after_failure(draft, failure, backoff_ms, give_up=give_up)
 
 
 def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int, *, give_up: bool = False) -> None:
@@ -177,7 +168,7 @@ def begin_stop(draft: Draft, mode: StopMode) -> None:
 def _stopped(draft: Draft) -> None:
     """Nothing of the attempt writes any more: only now does the backoff start."""
     phase = draft.phase_as(Restarting)
-    if phase.failures and (phase.give_up or not draft.state.awaits_query):
+    if phase.failures and (phase.give_up or not draft.state.is_before_query):
         repartition.failed_try(draft, phase.failures[0].error, final=phase.give_up)
     draft.set_phase(stopped=True)
     draft.disarm(STOP_TIMER)
@@ -250,18 +241,16 @@ def restarting_timer(draft: Draft, event: TimerFired) -> None:
 
 
 def running_failed(draft: Draft, event: AttemptFailed) -> None:
-    if event.repartition and draft.state.repartition is not None:
-        _redistribution_failed(draft, event)
-        return
-    failure = failure_of(draft, event)
-    if (
-        event.recoverable
-        and draft.state.awaits_query
-        and (event.by_cluster or draft.state.cluster_unreachable)
-    ):
-        _could_not_begin(draft, failure, stopped=event.stopped)
-        return
-    handle_failure(draft, failure, stopped=event.stopped, recoverable=event.recoverable, cause=event)
+    state = draft.state
+    if event.repartition and state.repartition is not None:
+        # It is as it was.
+        _restart_uncounted(draft, event, 0, give_up=True)
+    elif event.recoverable and state.is_before_query and (event.by_cluster or state.cluster_unreachable):
+        # As if it had not started.
+        _restart_uncounted(draft, event, CLUSTER_RETRY_MS)
+    else:
+        failure = failure_of(draft, event)
+        handle_failure(draft, failure, stopped=event.stopped, recoverable=event.recoverable, cause=event)
 
 
 def running_failed_as_a_whole(draft: Draft, event: AttemptStartFailed | GlobalFailure) -> None:

@@ -63,7 +63,7 @@ def begin_watch(draft: Draft) -> None:
     watch = draft.state.watch
     if watch is not None:
         until_ms = draft.now_ms + draft.state.options.rollback_watch_ms
-        draft.set(watch=evolve(watch, since_ms=draft.now_ms, until_ms=until_ms, ran=False))
+        draft.set(watch=evolve(watch, since_ms=draft.now_ms, until_ms=until_ms))
 
 
 def prove(draft: Draft, grace_ms: int = 0) -> None:
@@ -80,7 +80,7 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
     """
     state = draft.state
     plan, coming, watch = state.plan, coming_plan(state), state.watch
-    if plan is None or event.plan_version < plan.version or state.awaits_query:
+    if plan is None or event.plan_version < plan.version or state.is_before_query:
         return
     if coming is not None and event.plan_version >= coming.version:
         return
@@ -97,7 +97,7 @@ def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | 
     nor what a program does before its first query.
     """
     period_ms = draft.state.options.rollback_watch_ms
-    if event is None or event.outside or draft.state.awaits_query:
+    if event is None or event.outside or draft.state.is_before_query:
         prove(draft, grace_ms=period_ms)
         return None
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)

@@ -189,7 +189,7 @@ class Restarting:
     """The attempt is being stopped (``stopped`` false), then the backoff runs. ``target``: what a rescale is for.
 
     ``drain``: it is stopped at a batch boundary, and its process with it. ``give_up``: the redistribution of the state
-    of a query that its program started late has failed, and is given up when the attempt is dead. ``kill``: it did not
+    of a query of its program has failed, and is given up when the attempt is dead. ``kill``: it did not
     stop in time, and is killed.
     """
 
@@ -352,7 +352,7 @@ class JobState:
         return within(self.policy, self.graph, self.requirements)
 
     @property
-    def awaits_query(self) -> bool:
+    def is_before_query(self) -> bool:
         """Whether the program of the job has started no query in this attempt, also if some are known."""
         graph = self.graph
         return graph.program is not None and graph.type is JobType.STREAMING and not self.started

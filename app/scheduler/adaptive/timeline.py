@@ -236,7 +236,7 @@ def close_failed(draft: Draft, reason: TerminatedReason, error: str) -> None:
 
 def complete_record(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to do. End the open record as a success if it is its."""
-    waits = draft.state.awaits_query
+    waits = draft.state.is_before_query
     if draft.state.unproven and not waits:
         draft.set(unproven=False)
     if has_plan(draft.state.timeline.open):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from app.model.analysis import queries
-from app.model.graphdoc_program import bounded
+from app.model.graphdoc_program import with_queries_of
 from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
@@ -140,7 +140,7 @@ def begin_trial(draft: Draft) -> None:
     before may take what time it wants."""
     limit_ms = draft.state.options.version_trial_ms
     if _on_trial(draft.state) is not None:
-        is_limited = limit_ms > 0 and not draft.state.awaits_query
+        is_limited = limit_ms > 0 and not draft.state.is_before_query
         _change(draft, batch=False, applied=False, until_ms=draft.now_ms + limit_ms if is_limited else None)
 
 
@@ -210,7 +210,7 @@ def drop(draft: Draft) -> None:
 
 def settle(draft: Draft, before: JobState) -> None:
     """Bring the timer of the trial in line with the state."""
-    if before.awaits_query and not draft.state.awaits_query:
+    if before.is_before_query and not draft.state.is_before_query:
         begin_trial(draft)
     one = _on_trial(draft.state)
     running = isinstance(draft.state.phase, Executing | Rescaling)
@@ -289,12 +289,10 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     on, and with the bounds that wait for vertices of that, but for those that the document of the version has."""
     if before.program is None:
         return graph
-    said = {bounds.vertex: bounds for bounds in graph.bounds}
+    said = {bounds.vertex for bounds in graph.bounds}
     waiting = (bounds for bounds in before.bounds if bounds.vertex not in said)
-    graph = evolve(graph, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
-    if before.awaits_query:
-        return graph
-    return evolve(graph, vertices=bounded(before, said), ended=before.ended, left_out=before.left_out)
+    coming = graph if before.awaits_query else with_queries_of(before, graph)
+    return evolve(coming, bounds=(*waiting, *graph.bounds)[-MAX_BOUNDS:])
 
 
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:
