@@ -55,6 +55,7 @@ EVENT_WORDS = {
     "CancelRequested": "cancel",
     "StopRequested": "stop",
     "VersionRequested": "new version",
+    "EnvironmentReady": "environment of it ready",
     "SuspendRequested": "suspend",
     "GlobalFailure": "global failure",
 }

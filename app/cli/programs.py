@@ -144,10 +144,10 @@ class Submitted:
     path: Path = Path()
     is_program: bool = False
 
-    def may_be_built(self, *, version: bool) -> bool:
-        """Whether the server may build an environment before it answers. That of a program that is no new ``version``
-        of a job is built after it."""
-        return (version or not self.is_program) and bool(self.document.keys() & {"environment", "packages"})
+    @property
+    def has_environment(self) -> bool:
+        """Whether an environment of its own may have to be built: of a job graph before the server answers."""
+        return bool(self.document.keys() & {"environment", "packages"})
 
 
 def is_program_file(path: Path) -> bool:
@@ -273,9 +273,9 @@ def _settings(option: str, texts: Sequence[str], example: str, errors: list[str]
 
 
 @contextlib.contextmanager
-def building(submitted: Submitted, *, version: bool = False) -> Iterator[None]:
+def building(submitted: Submitted) -> Iterator[None]:
     """Show what takes its time before the server answers."""
-    if not submitted.may_be_built(version=version):
+    if submitted.is_program or not submitted.has_environment:
         yield
         return
     name = printable(submitted.path.name)
@@ -317,7 +317,8 @@ def send_to(client: Client, method: str, path: str, submitted: Submitted) -> Jso
     """Send it to ``path``; the server's answer."""
     # A request that is repeated because its answer was lost is answered as the first one.
     headers = new_key()
-    patience_s = BUILDING_ANSWER_S if submitted.may_be_built(version=method == "PUT") else None
+    is_built = submitted.has_environment and not submitted.is_program
+    patience_s = BUILDING_ANSWER_S if is_built else None
     if not submitted.artifacts:
         return client.request(method, path, headers=headers, body=submitted.document, answer_s=patience_s)[0]
     graph = json.dumps(submitted.document, allow_nan=False).encode()

@@ -237,13 +237,14 @@ def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeo
     """
     problem: CliError | None = None
     job_id = call.client.find_job(job, "change")
-    with building(submitted, version=True):
+    with building(submitted):
         number = int(send_to(call.client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
     outcome = "STARTING"
     if wait:
         sentence = f"Version {number} of the job {job_id} was accepted, and continues."
         with accepted(call.client, sentence, timeout_s):
-            version, problem = _outcome(call.client, job_id, number, timeout_s)
+            first = "; if its environment is new, it is built first" if submitted.has_environment else ""
+            version, problem = _outcome(call.client, job_id, number, timeout_s, first)
             outcome = version["outcome"]
     if call.as_json or problem is None:
         told = {"IN_FORCE": "is in force", "REPLACED": "was in force, and is replaced"}
@@ -256,8 +257,9 @@ def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeo
 
 
 def _outcome(
-    client: Client, job_id: str, number: int, timeout_s: float | None
+    client: Client, job_id: str, number: int, timeout_s: float | None, first: str
 ) -> tuple[Json, CliError | None]:
+    """What became of a version, and what is wrong with that. ``first``: of one that is being started."""
     began_s, told = time.monotonic(), ""
     with JobChanges(client, job_id) as changes:
         while True:
@@ -272,7 +274,8 @@ def _outcome(
             if state in TERMINAL_STATUSES:
                 return version, ended_as(client, job_id, state) if state != "FINISHED" else None
             if outcome != told:
-                warn(f"Version {number} is {'being started' if outcome == 'STARTING' else 'on trial'} ...")
+                stage = f"being started{first}" if outcome == "STARTING" else "on trial"
+                warn(f"Version {number} is {stage} ...")
                 told = outcome
             left_s = None if timeout_s is None else began_s + timeout_s - time.monotonic()
             if left_s is not None and left_s <= 0:

@@ -55,6 +55,8 @@ _BOUNDS: Final = (e.RequirementsUpdated, e.ScalingPolicyUpdated)
 
 # Of a program.
 _QUERIES: Final = (e.QueryStarted, e.QueryEnded)
+_VERSION: Final = (e.VersionRequested, e.EnvironmentReady)
+_BUILDS: Final = "what it is to run in is built first, or cannot be"
 
 # What an attempt reports while it is alive, and at its end.
 _OF_REGIONS: Final = (e.RegionFinished, e.RegionFailed)
@@ -111,8 +113,8 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FINISHED: "canceled while nothing runs",
         CANCELING: "canceled while an attempt or its process may live",
     },
-    (WAITING, e.VersionRequested, replacing.waiting_requested): {
-        STAY: "the new version waits for an attempt that is being killed, or for slots",
+    (WAITING, _VERSION, replacing.waiting_requested): {
+        STAY: "the new version waits for an attempt that is being killed, for slots, or for what it is to run in",
         CREATING: "no process is alive, and the slots that the new version desires are there",
     },
     (WAITING, e.GlobalFailure, ending.fail_unstarted): {
@@ -164,7 +166,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (CREATING, e.CancelRequested, ending.cancel): {
         CANCELING: "canceled; the driver, if it is alive, is killed"
     },
-    (CREATING, e.VersionRequested, replacing.creating_requested): {WAITING: "the attempt is killed"},
+    (CREATING, _VERSION, replacing.creating_requested): {STAY: _BUILDS, WAITING: "the attempt is killed"},
     (CREATING, e.GlobalFailure, starting.creating_global_failure): {
         STAY: "recoverable: the attempt is killed and counts as one that did not start",
         FAILING: "not recoverable: the driver, if it is alive, is killed",
@@ -176,7 +178,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FINISHED: "canceled while nothing runs",
         CANCELING: "canceled while the process of the last attempt waits",
     },
-    (RETRYING, e.VersionRequested, replacing.retrying_requested): {WAITING: "it is tried at once"},
+    (RETRYING, _VERSION, replacing.retrying_requested): {STAY: _BUILDS, WAITING: "it is tried at once"},
     (RETRYING, e.GlobalFailure, ending.fail_unstarted): {
         FINISHED: "failed while nothing runs; no restart strategy is asked",
         FAILING: "failed while the process of the last attempt waits",
@@ -279,12 +281,11 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (_RUN, e.AttemptFinished, ending.attempt_finished): {
         FINISHED: "every source is exhausted and every batch committed"
     },
-    ((*_RUN, STOPPING, RESTARTING, FAILING), e.CancelRequested, ending.cancel): {
-        CANCELING: "a client canceled the job"
-    },
+    ((*_RUN, STOPPING, RESTARTING, FAILING), e.CancelRequested, ending.cancel): {CANCELING: "by a client"},
     (_RUN, e.StopRequested, stopping.stop_requested): {STOPPING: "a client asked to stop the job"},
-    (_RUN, e.VersionRequested, replacing.running_requested): {
-        RESTARTING: "the attempt is stopped at a batch boundary; then the new version is started"
+    (_RUN, _VERSION, replacing.running_requested): {
+        STAY: _BUILDS,
+        RESTARTING: "the attempt is stopped at a batch boundary; then the new version is started",
     },
     ((*_RUN, STOPPING), e.SuspendRequested, ending.suspend): {
         FINISHED: "given up by this control plane; the driver runs on"
@@ -349,8 +350,8 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         CREATING: "the backoff is over, and the target is still attainable",
         WAITING: "the backoff is over; there is no target, or it is not attainable any more",
     },
-    (RESTARTING, e.VersionRequested, replacing.restarting_requested): {
-        STAY: "the new version is started when no process of the attempt is alive",
+    (RESTARTING, _VERSION, replacing.restarting_requested): {
+        STAY: "the new version is started when no process of the attempt is alive, and it has what it is to run in",
         WAITING: "no process is alive; the new version does not wait for the backoff",
     },
     (RESTARTING, e.GlobalFailure, restarting.restarting_global_failure): {STAY: "failure recorded"},
@@ -382,9 +383,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         STAY: "no process of the attempt is alive, or it ends on its cluster"
     },
     ((RETRYING, RESTARTING), _BOUNDS, resources.replace_bounds): {STAY: "the bounds apply after the backoff"},
-    ((RETRYING, RESTARTING), e.SlotsChanged, resources.replace_slots): {
-        STAY: "the slots are used after the backoff"
-    },
+    ((RETRYING, RESTARTING), e.SlotsChanged, resources.replace_slots): {STAY: "used after the backoff"},
     ((RESTARTING, *_END), e.QueryFailed, ending.note_failure): {STAY: "failure recorded"},
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},

@@ -45,6 +45,9 @@ class ProtocolHost:
         # What jobs would run in; a sentence if that cannot be had.
         self.looked: Looked | str = Looked("4.3.0", frozenset(MODULES))
         self.looked_at: list[Runtime] = []
+        # Until then what jobs would run in is being built.
+        self.built = asyncio.Event()
+        self.built.set()
         self.files_seen: list[list[str]] = []
         # What the programs of drivers to come start at once; other queries are started by a test.
         self.queries: Queries = ()
@@ -85,6 +88,7 @@ class ProtocolHost:
     async def look(self, runtime: Runtime) -> Looked:
         self.looked_at.append(runtime)
         self.files_seen.append(files_in(runtime.artifacts_dir))
+        await self.built.wait()
         if isinstance(self.looked, str):
             raise DriverLaunchError(self.looked, recoverable=False)
         return self.looked

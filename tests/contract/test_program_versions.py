@@ -28,6 +28,7 @@ from tests.contract.test_versions import graph, outcome
 from tests.contract.world import RESTART_AT_ONCE, World, bounds, eventually
 
 CONFIG = {**PROGRAM["config"], **RESTART_AT_ONCE}
+ENVIRONMENT = {"requirements": ["pyspark==4.2.0", "numpy==0"]}
 NEXT = {**PROGRAM, "config": CONFIG, "name": "word_count_2", "args": ["--topic", "more"]}
 
 
@@ -129,10 +130,7 @@ async def test_a_version_that_the_driver_refuses_is_taken_back_with_its_sentence
 async def test_what_can_be_said_without_running_it_stops_nothing(world: World) -> None:
     job_id = await running(world)
     driver = world.driver()
-    world.host.looked = "environment.requirements: numpy==0 was not found."
-    other = {"environment": {"requirements": ["pyspark==4.2.0", "numpy==0"]}}
     for answer, sentence in (
-        (await put(world, job_id, **other), "numpy==0 was not found"),
         (await put(world, job_id, b"def f(:\n"), "word_count.py, line 1: SyntaxError"),
         (await put(world, job_id, bounds={"a": {"lowerBound": 2, "upperBound": 1}}), "bounds.a.lowerBound"),
         (await put(world, job_id, type="BATCH", config={}), "a new version of a STREAMING job is STREAMING"),
@@ -148,6 +146,67 @@ async def test_what_can_be_said_without_running_it_stops_nothing(world: World) -
         assert answer.status_code == 400 and sentence in answer.text, answer.text
     assert driver.alive
     assert (await world.get(f"/jobs/{job_id}/versions"))["current"] == 1
+
+
+async def test_its_environment_is_built_while_the_version_before_runs_on(any_world: World) -> None:
+    world = any_world
+    job_id = await running(world)
+    before, record = world.driver(), await newest_record(world, job_id)
+    world.host.built.clear()
+    answer = await put(
+        world, job_id, b"print(2)\n", environment={"archive": "env.zip"}, artifacts=["env.zip"]
+    )
+    assert answer.status_code == 400 and "env.zip" in answer.text
+    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
+    await eventually(lambda: is_looked_at(world, 1), "the environment is looked at")
+    told = " ".join((await world.get(f"/jobs/{job_id}/explanation"))["sentences"])
+    assert "What version 2 is to run in is being built. Version 1 runs on until then." in told
+    # The one before is not disturbed, and takes requests.
+    assert (await world.put(job_id, bounds(**dict.fromkeys(NAMES, (1, 2))))).status_code == 200
+    refused = await put(world, job_id)
+    assert refused.status_code == 409 and "What version 2 is to run in is being built." in refused.text
+    assert world.driver() is before and before.alive
+    assert (await world.get(f"/jobs/{job_id}/versions"))["current"] == 1
+    world.host.built.set()
+    await outcome(world, job_id, 2, "IN_FORCE")
+    assert world.driver() is not before and not before.alive
+    assert set((await upper_bounds(world, job_id)).values()) == {2}
+    assert record != await newest_record(world, job_id)
+
+
+async def test_one_whose_environment_cannot_be_built_is_never_started(any_world: World) -> None:
+    world = any_world
+    job_id = await running(world)
+    before = world.driver()
+    world.host.looked = why = "environment.requirements: numpy==0 was not found."
+    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
+    taken = await outcome(world, job_id, 2, "TAKEN_BACK")
+    assert taken["why"] == why
+    assert world.driver() is before and before.alive
+    told = await newest_record(world, job_id)
+    assert told["message"] == f"Version 2 of the job was not started: {why}"
+    assert (await put(world, job_id)).status_code == 202
+    await outcome(world, job_id, 3, "IN_FORCE")
+
+
+async def test_an_environment_is_not_built_for_a_job_that_has_ended(world: World) -> None:
+    job_id = await running(world)
+    world.host.built.clear()
+    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
+    await eventually(lambda: is_looked_at(world, 1), "the environment is looked at")
+    assert (await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})).is_success
+    await world.status(job_id, "CANCELED")
+    world.host.built.set()
+    assert (await outcome(world, job_id, 2, "DROPPED"))["why"] == "The job ended first."
+    assert len(world.host.drivers) == 1
+
+
+async def is_looked_at(world: World, times: int) -> bool:
+    return len(world.host.looked_at) >= times
+
+
+async def newest_record(world: World, job_id: str) -> dict[str, Any]:
+    return dict((await world.get(f"/jobs/{job_id}/rescales/history"))[0])
 
 
 async def test_a_program_that_has_not_started_a_query_yet_may_be_replaced(world: World) -> None:

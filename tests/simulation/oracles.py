@@ -279,6 +279,8 @@ class Oracles:
             "effects after the commit",
             f"attempt {spec['attempt']} of {spec['job_id'][-2:]} was started and is not durable",
         )
+        early = versions.comes_too_early(self.world, spec)
+        self.check(not early, "versions", f"the environment of {spec['artifacts_dir']} was not built")
 
     def fence_was_needed(self, attempt: SimAttempt, other: SimProcess) -> None:
         self.check(False, "promise 2", f"{attempt} found the lock of {other} held")

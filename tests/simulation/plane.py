@@ -28,6 +28,7 @@ from app.worker.job.job import Job
 from app.worker.job.places import JobPlaces
 from tests.simulation.database import database, let_go
 from tests.simulation.process import SimProcess
+from tests.simulation.versions import build_environment
 from tests.simulation.world import CURRENT, SimClock, World
 
 RENEW_EVERY_S = 5.0
@@ -320,7 +321,7 @@ class SimHost:
         return SimHandle(self._incarnation, process, adopted=False)
 
     async def look(self, runtime: Runtime) -> Looked:
-        return Looked("4.3.0")
+        return await build_environment(self._world, runtime)
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         for process in self._world.processes:

@@ -25,6 +25,7 @@ from app.scheduler.adaptive.events import QueryStarted
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Rescaling
 from app.worker.job import drivers, persistence
+from app.worker.job.building import Building
 from tests.simulation.planted_batch_bugs import instead
 from tests.simulation.planted_member_bugs import several
 from tests.simulation.programs import MOST_QUERIES
@@ -233,6 +234,22 @@ def queries_lost_by_a_version() -> contextlib.AbstractContextManager[None]:
     return instead(versions, "_with_queries_of", lambda graph, _before: graph)
 
 
+def environment_not_waited_for() -> contextlib.AbstractContextManager[None]:
+    """A version that is to have an environment of its own comes at once."""
+    original = versions._note_requested
+
+    def note_requested(draft: Any, event: Any) -> None:
+        original(draft, event)
+        versions._change(draft, stage="Waits")
+
+    return instead(versions, "_note_requested", note_requested)
+
+
+def environment_not_told_of() -> contextlib.AbstractContextManager[None]:
+    """Nobody hears that what a version is to run in was built, or cannot be."""
+    return instead(Building, "_tell", lambda _self, _task: None)
+
+
 def _unchecked() -> contextlib.AbstractContextManager[None]:
     left = tuple(one for one in validate._CHECKS if "plans_fit" not in one.__name__)
     return instead(validate, "_CHECKS", left)
@@ -257,4 +274,6 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "the record of the start keeps the program": record_of_the_program,
     "a version is proven without its state": proven_without_its_state,
     "a version loses queries that came meanwhile": queries_lost_by_a_version,
+    "a version comes without its environment": environment_not_waited_for,
+    "a version waits for its environment for ever": environment_not_told_of,
 }

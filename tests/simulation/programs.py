@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from app.model.environment import Runtime
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_version
 from app.model.ids import vertex_id
 from app.model.jobgraph import JobGraph, JobType, NamedBounds, ProgramSpec, Role
@@ -138,12 +139,18 @@ def some_bounds(rng: random.Random) -> tuple[NamedBounds, ...]:
 
 
 def next_version(
-    graph: JobGraph, artifacts: Sequence[str], bounds: tuple[NamedBounds, ...], known: JobGraph
+    graph: JobGraph,
+    artifacts: Sequence[str],
+    bounds: tuple[NamedBounds, ...],
+    known: JobGraph,
+    packages: tuple[str, ...] = (),
 ) -> JobGraph:
-    """The graph of a new version of the program of ``graph``, with these files and bounds, where ``known`` runs."""
+    """The graph of a new version of the program of ``graph``, with these files, bounds and packages, where ``known``
+    runs."""
     assert graph.program is not None
     program = ProgramDocument(
-        graph.name, JobType.STREAMING, graph.program, tuple(artifacts), graph.config, bounds
+        *(graph.name, JobType.STREAMING, graph.program, tuple(artifacts), graph.config, bounds),
+        runtime=Runtime(packages=packages),
     )
     return graph_of_version(program, known)
 

@@ -5,11 +5,14 @@ A version has a file that is named after it. One that is called bad fails before
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from app.cluster.ports import DriverLaunchError
+from app.model.environment import Looked, Runtime
 from app.model.jobgraph import JobGraph, JobType
 from app.scheduler.adaptive.state import JobState
 from tests.simulation.programs import next_version, some_bounds
@@ -17,6 +20,7 @@ from tests.simulation.programs import next_version, some_bounds
 if TYPE_CHECKING:
     from tests.simulation.plane import Incarnation
     from tests.simulation.process import SimAttempt
+    from tests.simulation.world import World
 
 _BAD: Final = "bad"
 REASON: Final = "Version "
@@ -28,7 +32,7 @@ class Replacements:
 
     def __init__(self, seed: int, number: int, graph: JobGraph, *, fragile: bool) -> None:
         self._rng = random.Random(f"versions/{seed}/{number}")
-        self._graph = graph
+        self._graph, self._seed = graph, f"{seed}/{number}"
         self._may = (
             graph.type is JobType.STREAMING
             and not fragile
@@ -46,6 +50,8 @@ class Replacements:
         files = {**dict.fromkeys(self._graph.artifacts, b""), name: b"version"}
         graph = dataclasses.replace(self._graph, artifacts=tuple(files))
         bounds = some_bounds(self._rng)
+        # In an environment of its own, which has to be built.
+        has_own = random.Random(f"environment of {self._seed}/{name}").random() < 0.3
 
         async def replace(plane: Incarnation) -> None:
             state = plane.world.oracles.truth(job_id).state
@@ -54,13 +60,29 @@ class Replacements:
             elif state is None:
                 return
             else:
-                coming = next_version(graph, tuple(files), bounds, state.graph)
+                packages = ("a:b:1",) if has_own else ()
+                coming = next_version(graph, tuple(files), bounds, state.graph, packages)
                 plane.world.oracles.growth.asked(job_id, tuple(files), bounds)
             number = await plane.plane.replacing.replace(job_id, coming, files, requested_by="ann")
             plane.world.tell(f"version {number} of {job_id[-2:]} is {name}")
             plane.world.oracles.count("version")
 
         return replace
+
+
+async def build_environment(world: World, runtime: Runtime) -> Looked:
+    """What the host does for a new version that has one of its own."""
+    await asyncio.sleep(world.rng.uniform(0.1, 2 if world.quiet else 20))
+    if world.chance(0.3):
+        raise DriverLaunchError("packages: a:b:1 was not found.", recoverable=False)
+    world.built.add(runtime.artifacts_dir)
+    world.oracles.count("environment")
+    return Looked("4.3.0")
+
+
+def comes_too_early(world: World, spec: dict[str, Any]) -> bool:
+    """Whether an attempt is at a version whose environment was not built."""
+    return "packages" in spec["graph"] and spec["artifacts_dir"] not in world.built
 
 
 def is_bad(attempt: SimAttempt) -> str | None:

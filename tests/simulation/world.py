@@ -181,6 +181,8 @@ class World:
     processes: list[SimProcess] = field(default_factory=list)
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     disk: BatchDisk = field(default_factory=BatchDisk)
+    # The files of versions whose environment was built.
+    built: set[str] = field(default_factory=set)
     story: list[str] = field(default_factory=list)
     oracles: Oracles = field(init=False)
     reachability: Reachability = field(init=False)

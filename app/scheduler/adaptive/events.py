@@ -32,8 +32,7 @@ class RequirementsUpdated:
 
     Equal bounds are a complete no-op, as in production Flink: no record, no new version. ``deadline``: until when they
     may wait for their slots. ``undoes``: what this takes back, because of its deadline or because somebody asked for
-    that, which ``why`` says in a sentence.
-    """
+    that, which ``why`` says in a sentence."""
 
     requirements: Requirements
     deadline: Deadline | None = None
@@ -66,8 +65,7 @@ class SlotsChanged:
     ``allowed``: how many of them it may go on to use, None for all. The job chooses which, and gives the others back as
     soon as no plan uses them. ``reason``: why so many, in words, if other jobs or its cap have to do with it.
     ``cluster_unreachable``: these are the slots of before it was: they may be gone, others may have come.
-    ``coming``: so many more are allotted to it, which other jobs are giving back. Repeats are harmless.
-    """
+    ``coming``: so many more are allotted to it, which other jobs are giving back. Repeats are harmless."""
 
     slots: tuple[Slot, ...]
     allowed: int | None = None
@@ -146,8 +144,7 @@ class BatchCompleted:
     ``pace`` is that of a batch after which more rows waited at the sources: others say nothing of what the job can do.
     ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
     ``not_followed``: as in `PlanApplied`, of vertices that had other tasks in this batch and in the one before.
-    ``measured``: what is known yet of the change of plan that this batch may complete.
-    """
+    ``measured``: what is known yet of the change of plan that this batch may complete."""
 
     attempt: int
     query_id: str
@@ -174,8 +171,7 @@ class PlanApplied:
 
     ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
     cluster it was not given. ``not_followed``: the id of each vertex that has other tasks in a batch at this plan than
-    the plan says, and a sentence on it.
-    """
+    the plan says, and a sentence on it."""
 
     attempt: int
     plan_version: int
@@ -199,8 +195,7 @@ class RegionFinished:
 class RegionFailed:
     """Run ``run`` of a region of a BATCH job failed; the driver is well, and nothing of the run writes any more.
 
-    ``lost``: ids of datasets whose results it could not read. ``vertex`` and ``stack`` as in `AttemptFailed`.
-    """
+    ``lost``: ids of datasets whose results it could not read. ``vertex`` and ``stack`` as in `AttemptFailed`."""
 
     attempt: int
     region: int
@@ -251,8 +246,7 @@ class AttemptFailed:
 class QueryFailed:
     """The query of sink ``query`` failed, the ``number``-th time in ``attempt``. The driver is well, nothing of that
     query writes any more, and it waits for the order to start it again. The other fields are as in `AttemptFailed`.
-    ``longest_batch_ms``: how long the longest of its batches took in this attempt.
-    """
+    ``longest_batch_ms``: how long the longest of its batches took in this attempt."""
 
     attempt: int
     query: str
@@ -292,9 +286,7 @@ class DriverContact:
 
 @value
 class AttemptMisplaced:
-    """The driver of ``attempt`` runs on another cluster than jobs do now: the slots that it uses are not those that are
-    counted. ``why`` is a sentence.
-    """
+    """The driver of ``attempt`` runs on another cluster than jobs do now, whose slots do not count. ``why``: words."""
 
     attempt: int
     why: str
@@ -306,8 +298,7 @@ class AttemptStopped:
 
     ``drained``: it stopped at a batch boundary. ``driver_alive``: the process waits for a new assignment.
     ``location``: the checkpoint, when drained. ``error`` with ``driver_alive`` in answer to a drain: the drain could
-    not be carried out and the attempt runs on.
-    """
+    not be carried out and the attempt runs on."""
 
     attempt: int
     drained: bool = False
@@ -353,6 +344,14 @@ class VersionRequested:
 
 
 @value
+class EnvironmentReady:
+    """What version ``number`` of the job is to run in was built; or it cannot be, for the reason in ``error``."""
+
+    number: int
+    error: str = ""
+
+
+@value
 class SuspendRequested:
     """This control plane gives the job up without ending it; another may continue it."""
 
@@ -395,6 +394,7 @@ Event = (
     | CancelRequested
     | StopRequested
     | VersionRequested
+    | EnvironmentReady
     | SuspendRequested
     | GlobalFailure
 )

@@ -1,4 +1,5 @@
-"""A request for a new version of the job, in each phase; and the end of its trial."""
+"""A new version of the job comes, by a request or because what it is to run in was built, in each phase; and the end of
+its trial."""
 
 from __future__ import annotations
 
@@ -6,39 +7,46 @@ from app.scheduler.adaptive import rollback, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import record_failure
-from app.scheduler.adaptive.events import VersionRequested
+from app.scheduler.adaptive.events import EnvironmentReady, VersionRequested
 from app.scheduler.adaptive.restarting import begin_stop, take_version_back
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, enter_waiting, review_waiting
 from app.scheduler.adaptive.state import Failure, Restarting
 
+Coming = VersionRequested | EnvironmentReady
 
-def running_requested(draft: Draft, event: VersionRequested) -> None:
+
+def running_requested(draft: Draft, event: Coming) -> None:
     """The attempt ends at a batch boundary, and its process too: the new version gets a process of its own."""
+    if not versions.comes(draft, event):
+        return
     rollback.prove(draft)
-    versions.note_requested(draft, event)
     draft.enter(Restarting(backoff_ms=0, drain=True))
     begin_stop(draft, StopMode.DRAIN)
 
 
-def creating_requested(draft: Draft, event: VersionRequested) -> None:
+def creating_requested(draft: Draft, event: Coming) -> None:
     """Nothing runs yet: the attempt that is being started is killed."""
-    versions.note_requested(draft, event)
+    if not versions.comes(draft, event):
+        return
     enter_waiting(draft, exception="Another version of the job was asked for while the driver was started.")
 
 
-def waiting_requested(draft: Draft, event: VersionRequested) -> None:
-    versions.note_requested(draft, event)
+def waiting_requested(draft: Draft, event: Coming) -> None:
+    if not versions.comes(draft, event):
+        return
     review_waiting(draft)
 
 
-def retrying_requested(draft: Draft, event: VersionRequested) -> None:
+def retrying_requested(draft: Draft, event: Coming) -> None:
     """The version that could not be started is not waited for any longer."""
-    versions.note_requested(draft, event)
+    if not versions.comes(draft, event):
+        return
     enter_waiting(draft)
 
 
-def restarting_requested(draft: Draft, event: VersionRequested) -> None:
-    versions.note_requested(draft, event)
+def restarting_requested(draft: Draft, event: Coming) -> None:
+    if not versions.comes(draft, event):
+        return
     phase = draft.phase_as(Restarting)
     if phase.stopped:
         draft.disarm(BACKOFF_TIMER)

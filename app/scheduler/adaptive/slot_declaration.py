@@ -146,6 +146,14 @@ class Releasable:
     in_place_floor: int = 0
 
 
+def may_release_otherwise(before: JobState, after: JobState) -> bool:
+    """Whether the releasable slots of the job may be others than before."""
+    if after.plan is not before.plan or after.requirements is not before.requirements:
+        return True
+    numbers = (before.attempt_alive, before.phase_version, before.plan_version)
+    return numbers != (after.attempt_alive, after.phase_version, after.plan_version)
+
+
 def releasable_of(state: JobState) -> Releasable:
     """What the job can give now, by the plan in force or on its way.
 

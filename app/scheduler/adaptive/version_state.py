@@ -32,8 +32,9 @@ class JobVersion:
 class Replacement:
     """Version ``number`` is to take the place of version ``before``, or has taken it and is on trial.
 
-    ``stage``: "Waits" until nothing of an attempt at ``before`` is alive; "Trial": it is in force and has not proven
-    itself; "Back": it is in force and has failed, and ``before`` comes back once nothing of its attempt is alive.
+    ``stage``: "Builds": what it is to run in is built, and ``before`` runs on; "Waits" until nothing of an attempt at
+    ``before`` is alive; "Trial": it is in force and has not proven itself; "Back": it is in force and has failed, and
+    ``before`` comes back once nothing of its attempt is alive.
     ``kept`` are the bounds of ``before`` when it was replaced, and ``given`` those that ``number`` began with.
     ``batch``: it has committed one with rows; ``applied``: each of its queries has, or has nothing to do.
     ``failed``: attempts that were ended from outside. ``until_ms``: when the trial of the attempt that runs is over;
@@ -42,7 +43,7 @@ class Replacement:
 
     number: int
     before: int
-    stage: Literal["Waits", "Trial", "Back"]
+    stage: Literal["Builds", "Waits", "Trial", "Back"]
     kept: BoundsOfVertices = ()
     given: BoundsOfVertices = ()
     batch: bool = False
@@ -82,4 +83,10 @@ class Versions:
     def spare(self) -> int | None:
         """The number of the version that is not in force and is needed: the one to come, or the one to go back to."""
         one = self.replacement
-        return None if one is None else one.number if one.stage == "Waits" else one.before
+        return None if one is None else one.number if one.stage in ("Builds", "Waits") else one.before
+
+    @property
+    def builds(self) -> int | None:
+        """The number of the version that what it is to run in is built for."""
+        one = self.replacement
+        return one.number if one is not None and one.stage == "Builds" else None

@@ -7,7 +7,7 @@ only when nothing of an attempt is alive, so that no attempt ever sees another g
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from app.model.analysis import queries
 from app.model.graphdoc_program import with_queries_of
@@ -19,9 +19,21 @@ from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
 from app.scheduler.adaptive import growth, hold, pending, repartition, timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
+from app.scheduler.adaptive.events import BatchCompleted, EnvironmentReady, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Executing, Failure, JobState, Phase, Rescaling, RestartState
+from app.scheduler.adaptive.state import (
+    Canceling,
+    Created,
+    Executing,
+    Failing,
+    Failure,
+    Finished,
+    JobState,
+    Phase,
+    Rescaling,
+    RestartState,
+    StopWithSavepoint,
+)
 from app.scheduler.adaptive.version_state import (
     JobVersion,
     Outcome,
@@ -38,24 +50,46 @@ MOST_FAILED: Final = 3
 MOST_NOTES: Final = 50
 
 
-def note_requested(draft: Draft, event: VersionRequested) -> None:
-    """A new version waits until nothing of an attempt is alive. The record of the change is opened."""
+def may_come(state: JobState) -> bool:
+    """Whether a new version may take the place of that in force now. It is told of it later where it may not."""
+    redistributes = state.repartition is not None and not repartition.is_left_to_idle(state)
+    return not (
+        redistributes or isinstance(state.phase, Created | StopWithSavepoint | Failing | Canceling | Finished)
+    )
+
+
+def comes(draft: Draft, event: VersionRequested | EnvironmentReady) -> bool:
+    """Whether a new version is to come now, which waits until nothing of an attempt is alive. Then the record of the
+    change is opened. A program that is to run in an environment of its own comes when that was built."""
+    if isinstance(event, EnvironmentReady) and event.number != draft.state.versions.builds:
+        return False
     repartition.pass_over_idle(draft)
+    if draft.state.repartition is not None:
+        raise draft.refuse("The state of the job is being redistributed; replace the job when that is done")
+    if isinstance(event, VersionRequested):
+        _note_requested(draft, event)
+    elif event.error:
+        _refuse(draft, event)
+        return False
+    else:
+        _change(draft, stage="Waits")
+    if draft.state.versions.builds is not None:
+        return False
+    _open_record(draft)
+    return True
+
+
+def _note_requested(draft: Draft, event: VersionRequested) -> None:
     state = draft.state
     before, number = state.versions, event.version.number
-    if state.repartition is not None:
-        raise draft.refuse("The state of the job is being redistributed; replace the job when that is done")
     if before.replacement is not None:
         raise draft.refuse(f"Version {before.replacement.number} of the job has not proven itself yet")
     if number <= before.newest:
         raise draft.refuse(f"There is a version {before.newest} of the job already")
-    timeline.overtake_record(draft)
-    by = f", asked for by {event.requested_by}" if event.requested_by else ""
-    message = f"Version {number} of the job, in the place of version {before.current}{by}."
-    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
-    # Not by whoever declared the bounds that are in force until then, and not for their reason.
-    record = evolve(draft.state.timeline.open, requested_by=event.requested_by, request_reason=None)
-    draft.set_timeline(open=record)
+    graph = event.version.graph
+    stage: Literal["Builds", "Waits"] = (
+        "Builds" if graph.program is not None and graph.runtime.is_own else "Waits"
+    )
     note = VersionNote(number, draft.now_ms, "STARTING", event.requested_by, draft.now_ms)
     notes = before.notes or (
         VersionNote(before.current, min(at for _, at in state.status_since_ms), "IN_FORCE"),
@@ -64,18 +98,37 @@ def note_requested(draft: Draft, event: VersionRequested) -> None:
         versions=Versions(
             before.current,
             number,
-            Replacement(number, before.current, "Waits"),
+            Replacement(number, before.current, stage),
             (*notes, note)[-MOST_NOTES:],
         ),
         spare=event.version,
     )
 
 
+def _open_record(draft: Draft) -> None:
+    versions = draft.state.versions
+    by = versions.notes[-1].requested_by
+    timeline.overtake_record(draft)
+    message = f"Version {versions.newest} of the job, in the place of version {versions.current}"
+    message += f", asked for by {by}." if by else "."
+    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
+    # Not by whoever declared the bounds that are in force until then, and not for their reason.
+    record = evolve(draft.state.timeline.open, requested_by=by, request_reason=None)
+    draft.set_timeline(open=record)
+
+
+def _refuse(draft: Draft, event: EnvironmentReady) -> None:
+    """What a version is to run in cannot be had. The version before has not noticed."""
+    _end(draft, "TAKEN_BACK", event.error)
+    message = f"Version {event.number} of the job was not started: {event.error}"
+    timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message)
+
+
 def adopt(draft: Draft) -> bool:
     """Nothing of an attempt is alive: bring the version that waits for that into force. Whether there was one."""
     state = draft.state
     replacement, coming = state.versions.replacement, state.spare
-    if replacement is None or coming is None or replacement.stage == "Trial":
+    if replacement is None or coming is None or replacement.stage in ("Builds", "Trial"):
         return False
     former = JobVersion(state.versions.current, state.graph, state.options, state.max_parallelism)
     # A draft is changed in place: what is needed of the state before is taken now.
@@ -202,7 +255,7 @@ def drop(draft: Draft) -> None:
     one = draft.state.versions.replacement
     if one is None:
         return
-    if one.stage == "Waits":
+    if one.stage in ("Builds", "Waits"):
         _end(draft, "DROPPED", "The job ended first.")
     else:
         _end(draft, "TRIAL", "The job ended before it had proven itself.")

@@ -18,6 +18,7 @@ from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive import effects, local_failover
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
+from app.scheduler.adaptive.slot_declaration import may_release_otherwise
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.adaptive.timeline import change_began_ms
 from app.scheduler.adaptive.trial import coming_plan
@@ -26,6 +27,7 @@ from app.worker.clock import JobClock
 from app.worker.job.attempts import Attempts
 from app.worker.job.batch_samples import BatchSamples
 from app.worker.job.bell import Bell
+from app.worker.job.building import Building
 from app.worker.job.drivers import event_of, query_started, with_time_for_executors
 from app.worker.job.executors_seen import ExecutorsSeen, noted
 from app.worker.job.files import make_working_dir
@@ -87,6 +89,7 @@ class Job:
         state = with_time_for_executors(state, self._places.cluster)
         self.worker = JobWorker(state, self, validate_states=keeper.validate_states)
         self.attempts = Attempts(self, keeper.host)
+        self.building = Building(self, keeper.host, keeper.places)
 
     @property
     def state(self) -> JobState:
@@ -243,6 +246,7 @@ class Job:
         """Let go of the job without touching its driver."""
         self.worker.close()
         self.attempts.cancel()
+        self.building.cancel()
         self.bell.ring()
 
     # -- effects
@@ -290,11 +294,12 @@ class Job:
 
     def changed(self, before: JobState, after: JobState) -> None:
         """``after`` is durable. It may be ``before``: what the job was told came to nothing."""
+        self.building.settle(after)
         if not isinstance(after.phase, Finished):
             self._keeper.broker.note_held(after)
         if len(after.slots) != len(before.slots):
             self.bell.ring()
-        if _releasable_may_differ(before, after) and not isinstance(after.phase, Finished):
+        if may_release_otherwise(before, after) and not isinstance(after.phase, Finished):
             self._keeper.broker.note_releasable(after)
         if after.phase_version != before.phase_version:
             self.bell.ring()
@@ -390,11 +395,3 @@ class Job:
             if view.state.graph.runs_by_regions and view.status.is_globally_terminal
         ]
         return tuple(self._places.results_dir(one) for _, one in heapq.nlargest(_ENDED_JOBS_TOLD, ended))
-
-
-def _releasable_may_differ(before: JobState, after: JobState) -> bool:
-    """Whether the releasable slots of the job may be others than before."""
-    if after.plan is not before.plan or after.requirements is not before.requirements:
-        return True
-    numbers = (before.attempt_alive, before.phase_version, before.plan_version)
-    return numbers != (after.attempt_alive, after.phase_version, after.plan_version)

@@ -209,6 +209,7 @@ class JobKeeper(JobsKnown):
         elif row is None and isinstance(state.phase, Executing | Rescaling | StopWithSavepoint):
             job.deliver(AttemptFailed(state.attempt, "Its driver is not known.", stopped=True, outside=True))
         job.worker.start(implied_effects(state))
+        job.building.settle(state)
 
     def _recover_or_load_again(self, job: Job, stored: StoredJob, dead: Attempt | None) -> None:
         """One job that cannot be taken up now must not keep the others from being served."""

@@ -1,6 +1,5 @@
-"""What a job is to run in is looked at before it is accepted, and built if necessary: for a graph document, which says
-what it needs there, and for a new version of a job, before the version in force is stopped.
-"""
+"""What a graph document is to run in, which says what it needs there, is looked at before the document is accepted, and
+built if necessary."""
 
 from __future__ import annotations
 

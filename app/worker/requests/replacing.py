@@ -19,9 +19,9 @@ from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph, JobType
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import VersionRequested
-from app.scheduler.adaptive.repartition import is_left_to_idle
 from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, StopWithSavepoint
 from app.scheduler.adaptive.version_state import JobVersion
+from app.scheduler.adaptive.versions import may_come
 from app.store.writes import AddArtifact, AddVersion
 from app.worker.job.files import artifacts_name, write_artifacts
 from app.worker.job.mailbox import IdempotencyKey, RequestDecision, first_answer
@@ -152,6 +152,7 @@ def refuse(state: JobState) -> None:
     if versions.replacement is not None:
         one = versions.replacement
         how = {
+            "Builds": f"What version {one.number} is to run in is being built",
             "Waits": f"Version {one.number} is being started",
             "Trial": f"Version {one.number} is on trial: it has not committed a batch of each query yet",
             "Back": f"Version {one.number} is being taken back",
@@ -159,14 +160,15 @@ def refuse(state: JobState) -> None:
         raise StateConflict(
             f"Job {state.job_id} is being replaced already. {how}. Replace the job when that is over."
         )
-    if state.repartition is not None and not is_left_to_idle(state):
-        raise StateConflict(
-            f"The state of job {state.job_id} is being redistributed: replace the job when that is done."
-        )
+    if may_come(state):
+        return
     if isinstance(state.phase, Created | StopWithSavepoint | Failing | Canceling):
         raise StateConflict(
             f"Job {state.job_id} cannot be replaced now: it is {status.value} ({state.phase.kind})."
         )
+    raise StateConflict(
+        f"The state of job {state.job_id} is being redistributed: replace the job when that is done."
+    )
 
 
 def _refuse_incompatible(state: JobState, graph: JobGraph) -> None:

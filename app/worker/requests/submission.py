@@ -70,7 +70,7 @@ class Submission:
     ) -> JobGraph:
         """The job graph of what was submitted, of which all was checked that can be without running it. Nothing is
         stored. ``before``: the graph of the job that it is a new version of. To be cancelled when nobody waits for it
-        any more: what a document or a new version is to run in may have to be built.
+        any more: what a document is to run in may have to be built.
 
         Raises:
             InvalidRequest, StateConflict: it would be refused.
@@ -81,8 +81,8 @@ class Submission:
             if isinstance(submitted, JobGraph)
             else await self._graph_of(submitted, artifacts, before)
         )
-        if not graph.runtime.is_own or (graph.program is not None and before is None):
-            # A program that cannot get its environment ends when its first attempt asks for it.
+        if not graph.runtime.is_own or graph.program is not None:
+            # That of a program is built when its first attempt asks for it, and for a new version before its turn.
             return graph
         # Before minutes are spent on what it is to run in.
         await self.checked("", graph, artifacts, None)

@@ -17,6 +17,7 @@ from app.model.planned import PlannedVertex
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
+    EnvironmentReady,
     Event,
     QueryEnded,
     QueryStarted,
@@ -25,6 +26,7 @@ from app.scheduler.adaptive.events import (
     VersionRequested,
 )
 from app.scheduler.adaptive.version_state import JobVersion
+from app.scheduler.adaptive.versions import may_come
 from tests.unit.scheduler import test_random_events
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.lives import ALL_SLOTS, OPTIONS
@@ -104,15 +106,32 @@ class LifeOfPrograms(test_random_events.Life):
             self.tell(QueryEnded(self.job.state.attempt, sinks[which % len(sinks)]))
 
     @rule(
-        script=st.sampled_from(SCRIPTS), bounds=st.sampled_from(DOCUMENTS), now=test_random_events.sometimes
+        script=st.sampled_from(SCRIPTS),
+        bounds=st.sampled_from(DOCUMENTS),
+        packages=st.sampled_from(([], ["a:b:1"])),
+        now=test_random_events.sometimes,
     )
-    def another_version(self, script: str, bounds: dict[str, dict[str, int]], now: bool) -> None:
+    def another_version(
+        self, script: str, bounds: dict[str, dict[str, int]], packages: list[str], now: bool
+    ) -> None:
         state = self.job.state
         if now:
             number = state.versions.newest + 1
             document = {"name": "words", "script": script, "bounds": bounds, "args": [str(number)]}
+            document |= {"packages": packages}
             graph = graph_of_version(parse_program(document), state.graph)
             self.tell(VersionRequested(JobVersion(number, graph, state.options), "ann"))
+
+    @rule(error=st.sampled_from(("", "no such package")))
+    def environment_is_ready(self, error: str) -> None:
+        before = self.job.state
+        number = before.versions.builds
+        if number is None or not may_come(before):
+            return
+        assert before.versions.current != number
+        assert self.tell(EnvironmentReady(number, error)), "it was not taken"
+        now = self.job.state.versions
+        assert now.builds is None and (not error or now.current == before.versions.current)
 
 
 TestLifeOfPrograms = LifeOfPrograms.TestCase

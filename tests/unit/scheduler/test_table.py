@@ -27,6 +27,7 @@ from app.scheduler.adaptive.events import (
     CancelRequested,
     DriverContact,
     DriverReady,
+    EnvironmentReady,
     Event,
     GlobalFailure,
     PlanApplied,
@@ -55,6 +56,8 @@ from app.scheduler.transitions import PHASES, STAY
 from tests.unit.scheduler.driving import Job, bounds, slots
 from tests.unit.scheduler.phases import IN_PHASE, in_phase
 
+PAIRS = ((1, 1), (3, 3), (1, 9))
+
 
 def variants(kind: str, state: JobState) -> list[Event]:
     """Events of one class as ``state`` may meet them; together they take every branch that its phase has."""
@@ -66,9 +69,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
     timers = [TimerFired(timer.name, timer.version) for timer in state.timers]
     found: dict[str, list[Event]] = {
         "StartScheduling": [StartScheduling()],
-        "RequirementsUpdated": [
-            RequirementsUpdated(bounds(state.graph, *pair, 7)) for pair in ((1, 1), (3, 3), (1, 9))
-        ],
+        "RequirementsUpdated": [RequirementsUpdated(bounds(state.graph, *pair, 7)) for pair in PAIRS],
         "ScalingPolicyUpdated": [
             ScalingPolicyUpdated(ScalingPolicy(2, FloorCeiling(*pair)))
             for pair in ((None, 1), (3, 3), (2, None))
@@ -122,6 +123,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
         "CancelRequested": [CancelRequested("ann")],
         "StopRequested": [StopRequested("t1")],
         "VersionRequested": [VersionRequested(JobVersion(2, state.graph, state.options))],
+        "EnvironmentReady": [EnvironmentReady(2)],
         "SuspendRequested": [SuspendRequested("moved")],
         "GlobalFailure": [GlobalFailure("lost"), GlobalFailure("lost", recoverable=False)],
     }
