@@ -13,7 +13,9 @@ Until 3 a failure leaves the state as it was; from 3 on whoever comes next goes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from pyspark.sql import SparkSession
 from app.driver import checkpoints
 from app.driver.failures import DriverError, describe
 from app.model.analysis import Query
+from app.model.protocol import DriverSpec
+from app.model.sentences import duration_in_words
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +36,26 @@ _MANAGER = "_streamingCheckpointManager"
 
 class RepartitionFailed(DriverError):
     """The state could not be redistributed, and is as it was."""
+
+
+@contextmanager
+def limited(spec: DriverSpec, put: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """If a redistribution takes too long here, what is ``put`` raises `RepartitionFailed`, for the attempt."""
+    limit_ms, is_done = spec.repartition_timeout_ms, threading.Event()
+
+    def look() -> None:
+        if not is_done.is_set():
+            told = f"it took longer than {duration_in_words(limit_ms)} (slotwise.state.repartition.timeout)"
+            raise RepartitionFailed(told, recoverable=True)
+
+    timer = threading.Timer(limit_ms / 1000, put, [look])
+    if spec.repartition and limit_ms:
+        timer.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        timer.cancel()
 
 
 @dataclass

@@ -55,6 +55,9 @@ _FIELDS = (
     "config",
     "bounds",
 )
+ENDED_KEPT: Final = 50
+"""Of queries of a program that have ended, or are absent, the vertices of so many stay in its graph, the last ones."""
+
 _REFUSED: Final = {
     "vertices": "the vertices of a program are read from its plan: say how parallel they may be under bounds, by name."
 }

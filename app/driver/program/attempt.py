@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,18 +31,17 @@ from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.program.origin import Origin
 from app.driver.program.query import Asked, ProgramQuery
 from app.driver.progress import Committed, Ended, QueryListener
-from app.driver.repartition import RepartitionFailed
+from app.driver.repartition import RepartitionFailed, limited
 from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
 from app.driver.valves.shape import with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.graphdoc_fields import GraphErrors
-from app.model.graphdoc_program import grown
+from app.model.graphdoc_program import ENDED_KEPT, grown
 from app.model.ids import vertex_id
 from app.model.planned import PlannedVertex
 from app.model.protocol import Orders
-from app.model.sentences import duration_in_words
 from app.model.state_partitions import partitions_of_queries
 
 _TOLD_WITHIN_S = 2.0
@@ -70,7 +68,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._partitions: dict[str, int] = {}
         # Every query that was started, by its key.
         self._asked: dict[str, Asked] = {}
-        self._ended: dict[str, StartedQuery] = {}
+        self._ended: dict[str, ProgramQuery] = {}
+        # Those that have run in this attempt, and of which nothing else is kept.
+        self._released: set[str] = set()
         # Starts by the program that Spark was asked for, and those that are noted.
         self._starts = self._noted = 0
         self._listeners: dict[int, QueryListener] = {}
@@ -104,10 +104,12 @@ class ProgramAttempt(BeginsProgram, Attempt):
         """Start the queries anew that ran, as the program has asked for them."""
         if self.spec.master != before.spec.master and not self.spec.master.startswith("local"):
             raise DriverError(f"The program cannot go to {self.spec.master}.", recoverable=True)
+        self._known.go_on_from(before._known)
         for key, asked in before._asked.items():
-            self._asked[key] = again = replace(asked, query=self._grow(asked.vertices))
-            self._note_known(again)
-        self._ended = {each.query.key: each for each in before._runs if each.query.key not in before._ran}
+            self._asked[key] = replace(asked, query=self._grow(asked.vertices))
+        runs = (*before._program_queries, *before._ended.values())
+        self._ended = {each.query.key: each for each in runs if each.query.key not in before._ran}
+        self._released = before._released
         for key, asked in [*self._asked.items()]:
             # The state of what has ended goes with that of the others, if no batch has to be run for it.
             is_whole = asked.place is not None and standing(asked.place).is_whole
@@ -184,6 +186,16 @@ class ProgramAttempt(BeginsProgram, Attempt):
             del self._by_run[running.run_id]
         if self._stop is None:
             self._report(type="query-ended", query=running.query.key)
+        self._release_oldest()
+
+    def _release_oldest(self) -> None:
+        """Of queries that have ended long ago only names stay: a program may start other ones for months."""
+        for key, run in [*self._ended.items()][:-ENDED_KEPT]:
+            asked = self._asked.get(key)
+            # What the program asks for again just now is kept.
+            if asked is not None and asked.handle is run.asked.handle:
+                self._released.add(key)
+                del self._asked[key], self._ended[key]
 
     def _on_other(self, message: object) -> Ending | None:
         if isinstance(message, ProgramEnded):
@@ -325,7 +337,8 @@ class ProgramAttempt(BeginsProgram, Attempt):
             self._starts -= 1
             self._report(type="query-ended", query=running.query.key)
             raise
-        self._note_known(running.asked)
+        asked = running.asked
+        self._known.note(asked.vertices, asked.where, asked.handle)
         self._inbox.put(partial(self._on_start_of_program, running))
 
     def _listen(self, session: SparkSession) -> None:
@@ -351,7 +364,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
             # What is claimed is what Spark is told, also of a relative one. Its executors may not have the same links.
             own, place = f"file:{place}", place.resolve()
         first = None
-        if key in self._asked:
+        if key in self._asked or key in self._released:
             self._end_before(key, own_dir if checkpoint is None else None)
         else:
             first = FirstStart(frame, facts, found, checkpoint, place, own_dir)
@@ -376,10 +389,10 @@ class ProgramAttempt(BeginsProgram, Attempt):
             place=place,
         )
         # Its names are taken, whatever comes of the start.
-        self._known.note(found, where, lambda: False)
+        self._known.note(found, where)
         anew = first is not None and first.begins_anew
         self._tell_of(asked, is_new=stored is None or stored.flow != query.flow, begins_anew=anew)
-        with self._limited():
+        with limited(self.spec, self._inbox.put):
             self._ask(asked)
         self._inbox.put(self._tell_of_partitions)
         return asked
@@ -394,15 +407,15 @@ class ProgramAttempt(BeginsProgram, Attempt):
         Raises:
             DriverError: something of it is still at work there.
         """
-        answer: Future[StartedQuery | None] = Future()
+        answer: Future[ProgramQuery | None] = Future()
         self._inbox.put(partial(self._retire, key, answer))
         while not answer.done():
             self._hang_if_over()
             time.sleep(_POLL_S / 10)
         before, until = answer.result(), time.monotonic() + END_S
-        if own_dir is None or before is None:
+        if own_dir is None or (before is None and key not in self._released):
             return
-        while not before.is_gone():
+        while before is not None and not before.is_gone():
             if time.monotonic() > until:
                 raise DriverError(
                     f"What the former run had begun did not end within {END_S:.0f} s.", recoverable=True
@@ -411,7 +424,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._may_commit()
         begin_anew(own_dir)
 
-    def _retire(self, key: str, answer: Future[StartedQuery | None]) -> Ending | None:
+    def _retire(self, key: str, answer: Future[ProgramQuery | None]) -> Ending | None:
         """In the thread of the attempt."""
         for running in [each for each in self._queries if each.query.key == key]:
             if (failure := running.failure()) is not None:
@@ -454,36 +467,12 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if is_new and self._client is not None:
             self._client.flush(_TOLD_WITHIN_S)
 
-    def _note_known(self, asked: Asked) -> None:
-        self._known.note(asked.vertices, asked.where, lambda: asked.handle.isActive)
-
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
         given = asked.give_partitions(self._shared, ordered=self.spec.repartition)
         # Another thread may be reading it.
         self._partitions = {**self._partitions, **given}
         self._asked[asked.query.key] = asked
-
-    @contextmanager
-    def _limited(self) -> Iterator[None]:
-        """The attempt fails if a redistribution takes too long."""
-        limit_ms, is_done = self.spec.repartition_timeout_ms, threading.Event()
-
-        def look() -> None:
-            if not is_done.is_set():
-                told = (
-                    f"it took longer than {duration_in_words(limit_ms)} (slotwise.state.repartition.timeout)"
-                )
-                raise RepartitionFailed(told, recoverable=True)
-
-        timer = threading.Timer(limit_ms / 1000, self._inbox.put, [look])
-        if self.spec.repartition and limit_ms:
-            timer.start()
-        try:
-            yield
-        finally:
-            is_done.set()
-            timer.cancel()
 
     def restarts(self, error: StreamingQueryException) -> bool:
         return self._may_hold(describe(error))

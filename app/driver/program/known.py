@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError
 from app.driver.program.facts import PLAN_NOTE, identity_of, plan_digest
+from app.driver.program.handle import Handle
 from app.driver.valves.shape import numbered, read_query, sink_name
 from app.driver.valves.spark import WriterFacts
 from app.model.analysis import Query
@@ -18,12 +20,17 @@ from app.model.planned import PlannedVertex, planned_of
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A query. ``where`` this run of the program has started it last; empty if it has not. ``runs``: it has not ended
-    since."""
+    """A query. ``where`` this run of the program has started it last; empty if it has not. ``handle``: what the program
+    has of it, if anybody still has that."""
 
     vertices: tuple[PlannedVertex, ...]
     where: str = ""
-    runs: Callable[[], bool] = lambda: False
+    handle: Callable[[], Handle | None] = lambda: None
+
+    def runs(self) -> bool:
+        """It has not ended since."""
+        handle = self.handle()
+        return handle is not None and handle.isActive
 
     @property
     def checkpoint(self) -> str | None:
@@ -50,9 +57,14 @@ class KnownQueries:
     def vertices(self) -> tuple[PlannedVertex, ...]:
         return tuple(vertex for known in self._queries.values() for vertex in known.vertices)
 
-    def note(self, vertices: tuple[PlannedVertex, ...], where: str, runs: Callable[[], bool]) -> None:
-        """The program has started the query with these ``vertices``."""
-        self._queries[vertices[-1].name] = Known(vertices, where, runs)
+    def note(self, vertices: tuple[PlannedVertex, ...], where: str, handle: Handle | None = None) -> None:
+        """The program starts the query with these ``vertices``, or has started it."""
+        held = (lambda: None) if handle is None else weakref.ref(handle)
+        self._queries[vertices[-1].name] = Known(vertices, where, held)
+
+    def go_on_from(self, before: KnownQueries) -> None:
+        """The program that has started those ``before`` runs on."""
+        self._queries |= {sink: known for sink, known in before._queries.items() if known.where}
 
     def read(self, frame: DataFrame, facts: WriterFacts, checkpoint: str | None) -> tuple[PlannedVertex, ...]:
         """The vertices of the query that writes ``frame``, with the names that it has or gets. ``checkpoint``: the one

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from app.model.analysis import queries
 from app.model.graphdoc import MAX_VERTICES
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
+from app.model.graphdoc_program import ENDED_KEPT
 from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
@@ -37,9 +38,6 @@ from app.scheduler.adaptive.state import (
 from app.scheduler.adaptive.trial import coming_plan
 
 T = TypeVar("T")
-
-ENDED_KEPT: Final = 50
-"""Of queries that have ended, or are absent, the vertices of so many stay in the graph, the last ones."""
 
 LATE_TIMER: Final = "late-queries"
 

@@ -47,6 +47,7 @@ class Program:
         self.noted: dict[str, str] = {}
         self.known = KnownQueries(stored, lambda sink: Noted(self.noted.get(sink)), on_trial=on_trial)  # type: ignore[arg-type,return-value]
         self.lines = 0
+        self.runs: list[Run] = []
 
         def read_query(
             frame: Any, facts: Any, taken: set[str], _partitions: int
@@ -80,7 +81,8 @@ class Program:
         self.lines += 1
         run = Run([vertex.name for vertex in found])
         noted = (*found[:-1], replace(found[-1], checkpoint=checkpoint))
-        self.known.note(noted, f"job.py, line {self.lines}", lambda: run.runs)
+        self.runs.append(run)
+        self.known.note(noted, f"job.py, line {self.lines}", run)  # type: ignore[arg-type]
         return run
 
 
@@ -102,10 +104,10 @@ class Noted:
 class Run:
     def __init__(self, names: list[str]) -> None:
         self.names = names
-        self.runs = True
+        self.isActive = True
 
     def ends(self) -> list[str]:
-        self.runs = False
+        self.isActive = False
         return self.names
 
 
@@ -218,3 +220,18 @@ def test_two_of_one_shape_are_told_apart_by_their_plans(
     program = Program(monkeypatch, *stored)
     program.noted = {"store": "a", "store 2": "b"}
     assert [program.start("store", plan=plan).names for plan in plans] == names
+
+
+def test_a_query_of_which_nobody_has_anything_any_more_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    program.start("store")
+    assert program.start("store").names == SECOND
+    program.runs.clear()
+    assert program.start("store").names == STORED
+
+
+def test_a_program_that_runs_on_has_the_queries_that_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, program = Program(monkeypatch), Program(monkeypatch)
+    before.start("store")
+    program.known.go_on_from(before.known)
+    assert program.start("store").names == SECOND
