@@ -198,7 +198,7 @@ class Forwarding:
 
 
 def _may_build(request: Request) -> bool:
-    """Whether the owner may build an environment before it answers."""
+    """Whether the owner may build an environment before it answers: that of a job graph."""
     return request.method == "PUT" and request.scope["path"].endswith("/graph")
 
 

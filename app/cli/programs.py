@@ -146,8 +146,13 @@ class Submitted:
 
     @property
     def has_environment(self) -> bool:
-        """Whether an environment of its own may have to be built: of a job graph before the server answers."""
+        """Whether it is to run in one of its own, which may have to be built."""
         return bool(self.document.keys() & {"environment", "packages"})
+
+    @property
+    def is_built_first(self) -> bool:
+        """Whether the server builds its environment before it answers."""
+        return self.has_environment and not self.is_program
 
 
 def is_program_file(path: Path) -> bool:
@@ -275,7 +280,7 @@ def _settings(option: str, texts: Sequence[str], example: str, errors: list[str]
 @contextlib.contextmanager
 def building(submitted: Submitted) -> Iterator[None]:
     """Show what takes its time before the server answers."""
-    if submitted.is_program or not submitted.has_environment:
+    if not submitted.is_built_first:
         yield
         return
     name = printable(submitted.path.name)
@@ -317,8 +322,7 @@ def send_to(client: Client, method: str, path: str, submitted: Submitted) -> Jso
     """Send it to ``path``; the server's answer."""
     # A request that is repeated because its answer was lost is answered as the first one.
     headers = new_key()
-    is_built = submitted.has_environment and not submitted.is_program
-    patience_s = BUILDING_ANSWER_S if is_built else None
+    patience_s = BUILDING_ANSWER_S if submitted.is_built_first else None
     if not submitted.artifacts:
         return client.request(method, path, headers=headers, body=submitted.document, answer_s=patience_s)[0]
     graph = json.dumps(submitted.document, allow_nan=False).encode()

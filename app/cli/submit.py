@@ -288,5 +288,5 @@ def _problem_of(version: Json) -> CliError | None:
     """Why a version whose trial is over is not in force; None if it is, or was."""
     number, why = version["version"], version["why"]
     if version["outcome"] == "TAKEN_BACK":
-        return CliError(f"Version {number} was taken back, and the version before is in force again: {why}")
+        return CliError(f"Version {number} was taken back, and the version before is in force: {why}")
     return CliError(f"Version {number}: {why}") if version["outcome"] == "DROPPED" else None

@@ -23,7 +23,7 @@ from app import filelocks
 from app.cluster.driveruser import DriverUser
 from app.cluster.environments import Environment, EnvironmentRefused, Pythons, own_environment, run_bounded
 from app.cluster.java import Java
-from app.cluster.ports import ExecutorCluster
+from app.cluster.ports import DriverLaunchError, ExecutorCluster
 from app.durablefiles import remove_tree, write_whole
 from app.model.environment import EnvironmentSpec, Runtime
 
@@ -208,6 +208,9 @@ class Runtimes:
             raise EnvironmentRefused(
                 f"{what}: {Path(command[0]).name} was not done within {_BUILD_S} s."
             ) from None
+        if status < 0:
+            # By the host, not for a reason of its own.
+            raise DriverLaunchError(f"{what}: {Path(command[0]).name} was ended by signal {-status}.")
         if status != 0:
             log.warning("an environment cannot be built", what=what, output=output[-20_000:])
             raise EnvironmentRefused(f"{what}: {told_by(output) or f'it ended with exit status {status}'}")

@@ -137,11 +137,11 @@ def _policy_sentences(state: JobState) -> list[str]:
 
 
 def _version_sentences(state: JobState, now_ms: int) -> list[str]:
-    """What is to become of a version on trial, or of one that what it is to run in is built for."""
+    """What is to become of a version on trial, or of one whose environment is being built."""
     one = state.versions.replacement
     if one is not None and one.stage == "Builds":
         return [
-            f"What version {one.number} is to run in is being built. Version {one.before} runs on until then."
+            f"What version {one.number} is to run in is being built. Version {one.before} stays in force until then."
         ]
     if one is None or not state.versions.is_on_trial:
         return []

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from app.cluster.ports import DriverLaunchError
+from app.model.environment import Looked, Runtime
 from app.model.ids import vertex_id
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
+from app.worker.job import building
 from tests.contract.test_programs import (
     COPY,
     NAMES,
@@ -160,11 +164,9 @@ async def test_its_environment_is_built_while_the_version_before_runs_on(any_wor
     assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
     await eventually(lambda: is_looked_at(world, 1), "the environment is looked at")
     told = " ".join((await world.get(f"/jobs/{job_id}/explanation"))["sentences"])
-    assert "What version 2 is to run in is being built. Version 1 runs on until then." in told
+    assert "What version 2 is to run in is being built. Version 1 stays in force until then." in told
     # The one before is not disturbed, and takes requests.
     assert (await world.put(job_id, bounds(**dict.fromkeys(NAMES, (1, 2))))).status_code == 200
-    refused = await put(world, job_id)
-    assert refused.status_code == 409 and "What version 2 is to run in is being built." in refused.text
     assert world.driver() is before and before.alive
     assert (await world.get(f"/jobs/{job_id}/versions"))["current"] == 1
     world.host.built.set()
@@ -223,3 +225,28 @@ async def test_a_program_that_has_not_started_a_query_yet_may_be_replaced(world:
     await world.driver().start(COPY)
     await outcome(world, job_id, 2, "IN_FORCE")
     assert await upper_bounds(world, job_id) == {"words": 12, "counts": 3, "store": 2, "raw": 12, "copy": 12}
+
+
+async def test_another_version_may_be_asked_for_while_an_environment_is_built(world: World) -> None:
+    job_id = await running(world)
+    world.host.built.clear()
+    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
+    await eventually(lambda: is_looked_at(world, 1), "the environment is looked at")
+    assert (await put(world, job_id)).status_code == 202
+    await outcome(world, job_id, 3, "IN_FORCE")
+    assert (await outcome(world, job_id, 2, "DROPPED"))["why"] == "Version 3 was asked for first."
+
+
+async def test_a_registry_that_is_away_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_PAUSE_S", 0.01)
+    job_id = await running(world)
+    away = iter([DriverLaunchError("uv was ended by signal 9."), OSError("No space left on device")])
+
+    async def look(runtime: Runtime) -> Looked:
+        for error in away:
+            raise error
+        return Looked("4.3.0")
+
+    monkeypatch.setattr(world.host, "look", look)
+    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
+    await outcome(world, job_id, 2, "IN_FORCE")

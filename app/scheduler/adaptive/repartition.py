@@ -113,9 +113,12 @@ def found_late(draft: Draft, event: StateRepartitioned) -> None:
 
 
 def is_left_to_idle(state: JobState) -> bool:
-    """Whether only queries that do not run have not been redistributed yet."""
+    """Whether only queries that do not run, or have left the graph, have not been redistributed yet."""
     begun = state.repartition
-    return begun is not None and bool(begun.late) and set(begun.late) <= growth.idle_keys(state)
+    if begun is None or not begun.late:
+        return False
+    idle, known = growth.idle_keys(state), state.graph.by_id
+    return all(key in idle or key not in known for key in begun.late)
 
 
 def pass_over_idle(draft: Draft) -> None:

@@ -17,7 +17,7 @@ Coming = VersionRequested | EnvironmentReady
 
 def running_requested(draft: Draft, event: Coming) -> None:
     """The attempt ends at a batch boundary, and its process too: the new version gets a process of its own."""
-    if not versions.comes(draft, event):
+    if not versions.take_up(draft, event):
         return
     rollback.prove(draft)
     draft.enter(Restarting(backoff_ms=0, drain=True))
@@ -26,26 +26,26 @@ def running_requested(draft: Draft, event: Coming) -> None:
 
 def creating_requested(draft: Draft, event: Coming) -> None:
     """Nothing runs yet: the attempt that is being started is killed."""
-    if not versions.comes(draft, event):
+    if not versions.take_up(draft, event):
         return
     enter_waiting(draft, exception="Another version of the job was asked for while the driver was started.")
 
 
 def waiting_requested(draft: Draft, event: Coming) -> None:
-    if not versions.comes(draft, event):
+    if not versions.take_up(draft, event):
         return
     review_waiting(draft)
 
 
 def retrying_requested(draft: Draft, event: Coming) -> None:
     """The version that could not be started is not waited for any longer."""
-    if not versions.comes(draft, event):
+    if not versions.take_up(draft, event):
         return
     enter_waiting(draft)
 
 
 def restarting_requested(draft: Draft, event: Coming) -> None:
-    if not versions.comes(draft, event):
+    if not versions.take_up(draft, event):
         return
     phase = draft.phase_as(Restarting)
     if phase.stopped:

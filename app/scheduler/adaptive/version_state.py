@@ -87,6 +87,6 @@ class Versions:
 
     @property
     def builds(self) -> int | None:
-        """The number of the version that what it is to run in is built for."""
+        """The number of the version whose environment is being built, if one is."""
         one = self.replacement
         return one.number if one is not None and one.stage == "Builds" else None

@@ -51,37 +51,40 @@ MOST_NOTES: Final = 50
 
 
 def may_come(state: JobState) -> bool:
-    """Whether a new version may take the place of that in force now. It is told of it later where it may not."""
+    """Whether a new version may take the place of that in force now; else it has to wait, or is refused."""
     redistributes = state.repartition is not None and not repartition.is_left_to_idle(state)
     return not (
         redistributes or isinstance(state.phase, Created | StopWithSavepoint | Failing | Canceling | Finished)
     )
 
 
-def comes(draft: Draft, event: VersionRequested | EnvironmentReady) -> bool:
-    """Whether a new version is to come now, which waits until nothing of an attempt is alive. Then the record of the
-    change is opened. A program that is to run in an environment of its own comes when that was built."""
-    if isinstance(event, EnvironmentReady) and event.number != draft.state.versions.builds:
+def take_up(draft: Draft, event: VersionRequested | EnvironmentReady) -> bool:
+    """Note a new version, or that what it is to run in was built. Whether it comes now: then it waits until nothing of
+    an attempt is alive, and the record of the change is opened."""
+    if isinstance(event, VersionRequested):
+        _note_requested(draft, event)
+        if draft.state.versions.builds is not None:
+            return False
+    elif event.number != draft.state.versions.builds:
+        return False
+    elif event.error:
+        _refuse(draft, event)
         return False
     repartition.pass_over_idle(draft)
     if draft.state.repartition is not None:
         raise draft.refuse("The state of the job is being redistributed; replace the job when that is done")
-    if isinstance(event, VersionRequested):
-        _note_requested(draft, event)
-    elif event.error:
-        _refuse(draft, event)
-        return False
-    else:
-        _change(draft, stage="Waits")
-    if draft.state.versions.builds is not None:
-        return False
+    _change(draft, stage="Waits")
     _open_record(draft)
     return True
 
 
 def _note_requested(draft: Draft, event: VersionRequested) -> None:
+    number = event.version.number
+    if draft.state.versions.builds is not None:
+        # It has not been noticed by anybody yet.
+        _end(draft, "DROPPED", f"Version {number} was asked for first.")
     state = draft.state
-    before, number = state.versions, event.version.number
+    before = state.versions
     if before.replacement is not None:
         raise draft.refuse(f"Version {before.replacement.number} of the job has not proven itself yet")
     if number <= before.newest:

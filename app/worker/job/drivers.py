@@ -200,7 +200,12 @@ def redacted(event: E, graph: JobGraph) -> E:
     match event:
         case events.AttemptFailed() | events.QueryFailed() | events.RegionFailed():
             texts = {name: getattr(event, name) for name in _FAILURE_TEXTS}
-        case events.AttemptStartFailed() | events.GlobalFailure() | events.AttemptStopped():
+        case (
+            events.AttemptStartFailed()
+            | events.GlobalFailure()
+            | events.AttemptStopped()
+            | events.EnvironmentReady()
+        ):
             texts = {"error": event.error}
         case _:
             return event

@@ -137,7 +137,8 @@ class Job:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is going on that another control plane would have to find out about first."""
-        return isinstance(self.state.phase, Executing) and self.attempts.is_settled
+        state = self.state
+        return isinstance(state.phase, Executing) and self.attempts.is_settled and not state.versions.builds
 
     def view(self) -> JobView:
         state = self.state

@@ -149,10 +149,9 @@ def refuse(state: JobState) -> None:
             "version as a job of its own."
         )
     versions = state.versions
-    if versions.replacement is not None:
-        one = versions.replacement
+    one = versions.replacement
+    if one is not None and one.stage != "Builds":
         how = {
-            "Builds": f"What version {one.number} is to run in is being built",
             "Waits": f"Version {one.number} is being started",
             "Trial": f"Version {one.number} is on trial: it has not committed a batch of each query yet",
             "Back": f"Version {one.number} is being taken back",

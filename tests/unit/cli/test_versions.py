@@ -15,6 +15,15 @@ Run = Callable[..., Any]
 
 pytestmark = pytest.mark.timeout(60)
 
+GRAPH = """
+name: numbers
+type: STREAMING
+environment: {requirements: ["numpy==2.1.0"]}
+vertices:
+  - {name: numbers, source: {format: rate}}
+  - {name: store, inputs: [numbers], sink: {format: noop}}
+"""
+
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
@@ -55,7 +64,7 @@ def test_one_that_was_taken_back_is_an_error(slotwise: Run, fake: Any, job: Path
     fake.on("GET", f"/jobs/{JOB_ID}/versions", versions("TAKEN_BACK", "KeyError: 'k'"))
     outcome = slotwise("submit", "--replace", JOB_ID, "--wait", str(job))
     assert outcome.status == 1
-    assert "Version 2 was taken back, and the version before is in force again: KeyError: 'k'" in outcome.err
+    assert "Version 2 was taken back, and the version before is in force: KeyError: 'k'" in outcome.err
 
 
 def test_a_module_that_is_missing_in_the_new_version_is_named(slotwise: Run, fake: Any, job: Path) -> None:
@@ -69,20 +78,32 @@ def test_a_module_that_is_missing_in_the_new_version_is_named(slotwise: Run, fak
     assert outcome.err.splitlines()[-1].endswith(f"add --file {helpers}"), outcome.err
 
 
-def test_the_environment_of_a_new_version_is_waited_for(
-    slotwise: Run, fake: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_environment_of_a_program_is_built_after_the_answer(slotwise: Run, fake: Any, job: Path) -> None:
+    accepts(fake)
+    fake.on("GET", f"/jobs/{JOB_ID}/versions", versions("STARTING"), versions("IN_FORCE"))
+    fake.on("GET", f"/jobs/{JOB_ID}", (200, {"state": "RUNNING"}))
+    outcome = slotwise("submit", "--replace", JOB_ID, "--wait", str(job), "--requirements", "numpy==2.1.0")
+    assert outcome.status == 0, outcome.err
+    assert "Version 2 is being started; if its environment is new, it is built first ..." in outcome.err
+    assert "it is built now" not in outcome.err
+
+
+def test_the_environment_of_a_job_graph_is_waited_for(
+    slotwise: Run, fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(GRAPH, encoding="utf-8")
+
     def slow(_request: Any) -> Any:
         time.sleep(1.0)
         return 202, {"version": 2, "versionsUrl": ""}
 
     fake.routes["PUT", f"/jobs/{JOB_ID}/graph"] = slow
     monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
-    outcome = slotwise("submit", "--replace", JOB_ID, str(job), "--requirements", "numpy==2.1.0")
+    outcome = slotwise("submit", "--replace", JOB_ID, str(graph))
     assert outcome.status == 0, outcome.err
-    assert (
-        "job.py has its own environment; if it is new, it is built now, which takes minutes." in outcome.err
-    )
+    told = "graph.yaml has its own environment; if it is new, it is built now, which takes minutes."
+    assert told in outcome.err
 
 
 def test_one_that_the_server_has_forgotten_is_an_error(slotwise: Run, fake: Any, job: Path) -> None:

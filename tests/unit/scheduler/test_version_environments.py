@@ -6,14 +6,24 @@ from typing import Any
 
 import pytest
 
+from app.model.state_partitions import numbers_of
+from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
-from app.scheduler.adaptive.events import AttemptFailed, CancelRequested, EnvironmentReady, StopRequested
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    CancelRequested,
+    EnvironmentReady,
+    QueryEnded,
+    StopRequested,
+)
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.repartition_state import Repartition
 from app.scheduler.adaptive.versions import may_come
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job
-from tests.unit.scheduler.programs import begins, begun, declared, starts_query
-from tests.unit.scheduler.test_first_query_of_versions import asked, outcome
+from tests.unit.scheduler.programs import COPYING, begins, begun, declared, names, starts_query
+from tests.unit.scheduler.test_first_query_of_versions import OTHER, asked, outcome
 
 ENVIRONMENT = {"requirements": ["pyspark==4.2.0", "numpy==0"]}
 WHY = "environment.requirements: numpy==0 was not found."
@@ -30,7 +40,7 @@ def test_the_version_before_runs_on_until_it_was_built() -> None:
     assert (job.kind, outcome(job), job.state.versions.builds) == ("Executing", "STARTING", 2)
     assert job.nothing_open and job.effects == ()
     sentences = " ".join(explain(job.state, job.now_ms)[0])
-    assert "What version 2 is to run in is being built. Version 1 runs on until then." in sentences
+    assert "What version 2 is to run in is being built. Version 1 stays in force until then." in sentences
     job.put(1, 1).applied()
     assert job.kind == "Executing" and job.state.versions.current == 1
     job.do(EnvironmentReady(2))
@@ -110,3 +120,45 @@ def test_packages_are_built_too() -> None:
     job = starts_query(begun()).commit()
     job.do(asked(job, packages=["a:b_2.13:1.0"]))
     assert job.state.versions.builds == 2
+
+
+def left_to_idle() -> Job:
+    """The state of a query that has ended is to have other partitions, by a redistribution that waits for it."""
+    job = starts_query(starts_query(begun()).commit(), COPYING)
+    key = next(one.id for one in job.state.graph.vertices if one.name == "out")
+    job.do(QueryEnded(job.state.attempt, key))
+    now = numbers_of(job.state.graph)
+    before = tuple((vertex, 6) for vertex, _ in now)
+    job.state = evolve(job.state, repartition=Repartition(before, now, job.now_ms, late=(key,)))
+    return job
+
+
+def test_a_redistribution_that_waits_is_passed_over_when_the_version_comes_and_not_before() -> None:
+    job = building(left_to_idle())
+    begun_before = job.state.repartition
+    assert begun_before is not None
+    assert job.do(EnvironmentReady(2, WHY)).state.repartition is begun_before
+    job.do(asked(job, 3, environment=ENVIRONMENT)).do(EnvironmentReady(3))
+    assert (job.kind, job.state.repartition) == ("Restarting", None)
+
+
+def test_a_redistribution_of_what_has_left_the_graph_holds_up_no_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = building(left_to_idle())
+    monkeypatch.setattr(growth, "ENDED_KEPT", 1)
+    copied = next(one.id for one in job.state.graph.vertices if one.name == "copy")
+    starts_query(job.do(QueryEnded(job.state.attempt, copied)), OTHER)
+    assert names(job) == ["raw", "copy", "one", "two"] and job.state.repartition is not None
+    assert may_come(job.state) and job.do(EnvironmentReady(2)).kind == "Restarting"
+
+
+def test_another_version_takes_the_place_of_one_whose_environment_is_being_built() -> None:
+    job = building()
+    job.do(asked(job, 3, environment=ENVIRONMENT))
+    assert (outcome(job), job.state.versions.builds) == ("DROPPED", 3)
+    assert job.state.versions.notes[-2].why == "Version 3 was asked for first."
+    job.do(asked(job, 4))
+    assert job.kind == "Restarting" and job.state.versions.builds is None
+    job.stops()
+    assert job.state.versions.current == 4
