@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.attempt import Attempt
-from app.driver.base_attempt import Ending, Terminate
+from app.driver.base_attempt import Ending, Terminate, epoch_ms
 from app.driver.checkpoints import begin_anew, standing
 from app.driver.directories import directory_of
 from app.driver.failover import END_S
@@ -216,6 +216,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if not self._runs:
             # What was applied before the first query was so to nothing.
             self._reported_version = 0
+        elif self._reported_version:
+            # That it did not run, since an attempt before or in this one, is the affair of the program.
+            running.gaps.idle(epoch_ms())
         self._ended.pop(running.query.key, None)
         self._queries.append(running)
         self._by_run[running.run_id] = running

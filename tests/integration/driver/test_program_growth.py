@@ -73,6 +73,12 @@ def tasks_of(rig: Bench, vertex_ids: set[str]) -> set[int]:
     }
 
 
+def of_late(rig: Bench, vertex_ids: set[str]) -> list[dict[str, Any]]:
+    """The batches with these vertices."""
+    batches = rig.control_plane.batches
+    return [one for one in batches if any(vertex["vertex_id"] in vertex_ids for vertex in one["vertices"])]
+
+
 def test_a_query_that_a_supervisor_adds_is_rescaled_started_again_and_outlives_its_driver(rig: Bench) -> None:
     document = job(rig, SUPERVISOR)
     rig.start(document, {"aggregate": 3}, **conf())
@@ -108,9 +114,19 @@ def test_a_query_that_a_supervisor_adds_is_rescaled_started_again_and_outlives_i
     wait_for("the number of an assignment without it", lambda: tasks_of(rig, ids) >= {2})
 
     rig.drivers[-1].kill()
+    last_ms = of_late(rig, ids)[-1]["at_ms"]
+    Path(f"{rig.directory}/out-go").unlink()
     begun = len(rig.control_plane.batches)
     rig.start(more, {"aggregate 2": 5}, **conf())
     rig.wait_batches(begun + 4)
+    Path(f"{rig.directory}/out-go").touch()
+    wait_for("the second one again", lambda: len(of_type(rig, "query-started", 3)) == 2)
+    rig.change_plan(more, 301, {"aggregate 2": 6})
+    (applied,) = wait_for(
+        "301", lambda: [e for e in of_type(rig, "plan-applied", 3) if e["plan_version"] == 301]
+    )
+    pause_ms = next(each["at_ms"] for each in of_late(rig, ids) if each["attempt"] == 3) - last_ms
+    assert applied["output_gap_ms"] < pause_ms / 2, "the program, and not the plan, held it up"
     assert len({each["query_id"] for each in rig.control_plane.batches}) == 2, "a checkpoint was not found"
     again = of_type(rig, "query-started", 3)
     assert [names(each) for each in again] == [names(first), names(late)]
