@@ -100,7 +100,8 @@ def check_progress(world: World, before: JobState | None, after: JobState) -> No
         and (after.requirements, after.policy) == (before.requirements, before.policy)
     ):
         least = least_slots(after.graph, bounds_now(after.graph, after.requirements, None, after.policy))
-        if comes_back(after, least):
+        # Slots may have come in the transaction that made it durable, after the plan was made.
+        if comes_back(before, least) or comes_back(after, least):
             least = groups_of(after.graph)
         world.oracles.check(
             after.phase.plan.slot_count >= least,
