@@ -116,14 +116,20 @@ def _rescales(before: JobState, after: JobState) -> _Told:
 def _no_changes(before: JobState, after: JobState) -> _Told:
     """Decisions not to act: each reason when it is new, at each power of ten of its count, and when it is over if the
     count has grown since."""
-    known = {one.key: one for one in before.no_change}
-    now = {one.key: one for one in after.no_change}
+    known, now = ({_of_no_change(one): one for one in state.no_change} for state in (before, after))
     for key, one in known.items():
-        if key not in now and not _is_power_of_ten(one.count):
+        goes_on = key in now and now[key].count >= one.count
+        if not goes_on and not _is_power_of_ten(one.count):
             yield PublicEventType.NO_CHANGE, _no_change(one, over=True)
     for key, one in now.items():
-        if one is not known.get(key) and _is_power_of_ten(one.count):
+        told = key in known and known[key].count == one.count
+        if not told and _is_power_of_ten(one.count):
             yield PublicEventType.NO_CHANGE, _no_change(one, over=False)
+
+
+def _of_no_change(one: NoChange) -> tuple[str, int, int, int]:
+    """What it goes on as. A version of the policy that forgets limits of vertices that are gone makes no difference."""
+    return one.reason, one.version, one.plan_version, one.first_ms
 
 
 def _is_power_of_ten(count: int) -> bool:

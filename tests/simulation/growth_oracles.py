@@ -224,9 +224,10 @@ class Growth:
         one = before.versions.replacement
         if one is None or one.stage != "Trial" or state.versions.replacement is not None:
             return
-        outcome = {note.number: note.outcome for note in state.versions.notes}[one.number]
-        over = one.until_ms is not None and one.until_ms <= self._oracles.world.wall_ms
-        if outcome != "IN_FORCE" or over or self._oracles.world.clocks_differ:
+        note = next(note for note in state.versions.notes if note.number == one.number)
+        # By the clock of whoever has decided it.
+        over = one.until_ms is not None and one.until_ms <= note.since_ms
+        if note.outcome != "IN_FORCE" or over:
             return
         since = self._since[state.job_id]
         started = {

@@ -188,7 +188,7 @@ def first_started(spec: Mapping[str, Any], attempt: int, known: Collection[str])
         chance = 0.1 if query.key not in known else 0.95 if query.number == 0 else 0.75
         if not is_known:
             chance = 0.9 if query.number == 0 else 0.25
-        if dice < chance and dice_of_version[query] > 0.12:
+        if dice < chance and dice_of_version[query] > 0.5:
             found.append(query)
     # Of a version that starts nothing nobody can say whether it is good.
     return found if found or (is_known and not version) else [own[0]]

@@ -36,7 +36,7 @@ class Replacements:
         self._may = (
             graph.type is JobType.STREAMING
             and not fragile
-            and self._rng.random() < (0.6 if graph.program else 0.3)
+            and self._rng.random() < (0.95 if graph.program else 0.3)
         )
         self._made = 0
 

@@ -51,6 +51,9 @@ def attainable_now(draft: Draft, *, repartition: bool = True) -> Attainable:
     if attainable is None:
         attainable = draft.demand.parallelism(state.usable_slots)
         rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
+        if rung is None and attainable is not None and draft.demand.desired < plan.slot_count:
+            # The first query of a program may need fewer slots than the program had.
+            rung = Rung.IN_PLACE
     possible = rung is not None and (rung is Rung.IN_PLACE or not state.cluster_unreachable)
     return Attainable(
         attainable,

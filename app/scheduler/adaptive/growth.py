@@ -199,16 +199,18 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
     """Each plan that is in force, on its way, or to be gone back to has the vertices of ``graph``, within its slots."""
     state = draft.state
 
-    def carried(parallelism: Parallelism) -> Parallelism:
-        # As the driver does: at no more than the largest number.
-        most = max(count for _, count in parallelism)
+    def carried(parallelism: Parallelism, most: int | None = None) -> Parallelism:
+        # As the driver does when it takes a plan up: at no more than the largest number.
+        most = most or max(count for _, count in parallelism)
         known = {vertex: min(count, most) for vertex, count in new}
         known |= {} if is_first else dict(parallelism)
         # A vertex that came with another state may have a smaller one.
         return tuple((one.id, min(known[one.id], one.max_parallelism)) for one in graph.vertices)
 
-    def plan_of(plan: Plan | None) -> Plan | None:
-        return None if plan is None else evolve(plan, parallelism=carried(plan.parallelism))
+    def plan_of(plan: Plan | None, *, in_force: bool = False) -> Plan | None:
+        if plan is None:
+            return None
+        return evolve(plan, parallelism=carried(plan.parallelism, plan.slot_count if in_force else None))
 
     phase = state.phase
     changes: dict[str, Any] = {}
@@ -239,8 +241,8 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         for one in waiting
     )
     draft.set(
-        plan=plan_of(state.plan),
-        last_plan=plan_of(state.last_plan),
+        plan=plan_of(state.plan, in_force=True),
+        last_plan=plan_of(state.last_plan, in_force=True),
         watch=watch,
         taken_back=taken,
         pending=tuple(one for one in former if one.former),

@@ -39,7 +39,3 @@ class NoChange:
     @property
     def versions(self) -> tuple[int, int, int]:
         return self.version, self.policy_version, self.plan_version
-
-    @property
-    def key(self) -> tuple[str, int, int, int]:
-        return self.reason, *self.versions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.model.plan import Rung
@@ -19,10 +21,11 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.starting import START_TIMER
 from app.scheduler.explain import explain
-from tests.unit.scheduler.driving import Job, slots
+from tests.unit.scheduler.driving import COOLDOWN, Job, slots
 from tests.unit.scheduler.programs import (
     AT_ONCE,
     COPYING,
+    COUNTING,
     begins,
     begun,
     declared,
@@ -347,3 +350,35 @@ def test_the_record_of_the_start_says_what_slots_the_first_query_wants() -> None
     starts_query(job, parallelism=3)
     (group,) = job.open.groups
     assert (group.desired, group.minimal, group.pre, group.post) == (4, 2, None, 3)
+
+
+# -- a first query that needs fewer slots than the program had
+
+NARROW = (COUNTING[0], replace(COUNTING[1], state_partitions=2), COUNTING[2])
+
+
+def narrow(**options: object) -> Job:
+    """Each vertex of the query runs at its upper bound, two, in the four slots that the program had."""
+    job = begins(Job(program(), upper=12, options={**AT_ONCE, **options}).submit(4))
+    return starts_query(job, NARROW, 2)
+
+
+def test_slots_that_the_program_had_and_its_first_query_does_not_need_are_given_back_in_place() -> None:
+    job = narrow()
+    assert (job.kind, job.parallelism, job.effect(SendPlan).plan.slot_count) == ("Rescaling", [2, 2, 2], 2)
+    job.commit().applied()
+    assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2])
+    assert [one.rung for one in job.records][-1] is Rung.IN_PLACE
+    job.wait(120_000)
+    assert len(job.state.slots) == 2 and not any(isinstance(one, StopAttempt) for one in job.history)
+
+
+def test_other_jobs_get_them_at_once_and_the_program_runs_on() -> None:
+    job = narrow(**{COOLDOWN: "1 h", "slotwise.in-place.cooldown": "1 h"})
+    job.do(SlotsChanged(job.state.slots, allowed=2, reason="Shares are evened out."))
+    if job.kind == "Rescaling":
+        job.commit().applied()
+    assert (job.kind, job.state.attempt, job.parallelism) == ("Executing", 1, [2, 2, 2])
+    assert not any(isinstance(one, StopAttempt) for one in job.history)
+    plan = job.state.plan
+    assert plan is not None and plan.slot_count == 2
