@@ -69,7 +69,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         # Every query that was started, by its key.
         self._asked: dict[str, Asked] = {}
         self._ended: dict[str, ProgramQuery] = {}
-        # Those that have run in this attempt, and of which nothing else is kept.
+        # Those that this run of the program has started, and of which nothing else is kept.
         self._released: set[str] = set()
         # Starts by the program that Spark was asked for, and those that are noted.
         self._starts = self._noted = 0

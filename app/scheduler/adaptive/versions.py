@@ -125,6 +125,9 @@ def _refuse(draft: Draft, event: EnvironmentReady) -> None:
     _end(draft, "TAKEN_BACK", event.error)
     message = f"Version {event.number} of the job was not started: {event.error}"
     timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message)
+    *others, told = draft.state.timeline.closed
+    by = draft.state.versions.notes[-1].requested_by
+    draft.set_timeline(closed=(*others, evolve(told, requested_by=by, request_reason=None)))
 
 
 def adopt(draft: Draft) -> bool:

@@ -63,6 +63,7 @@ def test_one_that_cannot_be_built_changes_nothing() -> None:
     assert job.state.versions.replacement is None and job.state.spare is None
     (record,) = job.records[records:]
     assert record.message == f"Version 2 of the job was not started: {WHY}"
+    assert (record.requested_by, record.request_reason) == ("ann", None)
     assert job.nothing_open
     job.do(asked(job, 3))
     assert job.kind == "Restarting"
