@@ -48,15 +48,7 @@ async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> by
     Raises:
         ApiError: 413 as soon as it is known to be longer than ``limit_bytes``, 503 if there is no room for it now.
     """
-    announced = _announced_bytes(request, limit_bytes)
-    if not announced:
-        return b"".join([chunk async for chunk in body_chunks(request, limit_bytes)])
-    # No more can come, and one generator less is a hundredth of a PUT.
-    claim(request.scope, announced)
-    try:
-        return await request.body()
-    except ClientDisconnect:
-        raise _broken_off() from None
+    return b"".join([chunk async for chunk in body_chunks(request, limit_bytes)])
 
 
 async def keep_body(request: Request, limit_bytes: int) -> bytes:
@@ -68,8 +60,12 @@ async def keep_body(request: Request, limit_bytes: int) -> bytes:
 
 async def body_chunks(request: Request, limit_bytes: int) -> AsyncGenerator[bytes, None]:
     """The body as it comes, with the limits of `read_body`."""
+    announced = header(request, "content-length")
+    size = int(announced) if announced is not None and announced.isdigit() else 0
+    if size > limit_bytes:
+        raise too_large(limit_bytes)
     # Room for all of it at once: several that are half read could each be in the way of the others.
-    claim(request.scope, _announced_bytes(request, limit_bytes))
+    claim(request.scope, size)
     size = 0
     try:
         async for chunk in request.stream():
@@ -79,20 +75,7 @@ async def body_chunks(request: Request, limit_bytes: int) -> AsyncGenerator[byte
             claim(request.scope, size)
             yield chunk
     except ClientDisconnect:
-        raise _broken_off() from None
-
-
-def _announced_bytes(request: Request, limit_bytes: int) -> int:
-    """0 if the client does not say."""
-    announced = header(request, "content-length")
-    size = int(announced) if announced is not None and announced.isdigit() else 0
-    if size > limit_bytes:
-        raise too_large(limit_bytes)
-    return size
-
-
-def _broken_off() -> ApiError:
-    return bad_request("The connection was closed before the whole body had arrived.")
+        raise bad_request("The connection was closed before the whole body had arrived.") from None
 
 
 async def decoded(decode: Callable[[bytes], T], body: bytes, decoders: Executor = _decoders) -> T:

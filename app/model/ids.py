@@ -6,7 +6,6 @@ ids (external autoscalers hold on to them) and so that the pure core needs no so
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 
@@ -17,7 +16,6 @@ class InvalidId(ValueError):
     """A text that should be 32 hexadecimal digits is not."""
 
 
-@functools.lru_cache(maxsize=1024)
 def derive_id(*parts: str | int) -> str:
     """The id of what ``parts`` name, outermost first. Equal parts give equal ids; any difference gives another id."""
     text = "\x1f".join(map(str, parts))
