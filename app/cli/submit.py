@@ -259,7 +259,7 @@ def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeo
 def _outcome(
     client: Client, job_id: str, number: int, timeout_s: float | None, first: str
 ) -> tuple[Json, CliError | None]:
-    """What became of a version, and what is wrong with that. ``first``: of one that is being started."""
+    """What became of a version, and what is wrong with that. ``first``: what is said besides of its start."""
     began_s, told = time.monotonic(), ""
     with JobChanges(client, job_id) as changes:
         while True:

@@ -110,13 +110,16 @@ def _no_changes(told: list[dict[str, Any]], truth: JobTruth) -> list[str]:
                 key = next((begun for begun in reversed(by_reason) if begun[:3] == key[:3]), key)
             by_reason.setdefault(key, []).append((one["count"], one["over"]))
     # A version that is proven may change the policy, of which it forgets limits, and nothing of what is not done.
+    most: dict[tuple[str, int, int], int] = {}
+    for key, count in truth.no_changes.items():
+        most[key[:3]] = max(count, most.get(key[:3], 0))
     begun = {key[:3] for key in by_reason}
-    found = [f"no event tells of {key}" for key in truth.no_changes if key[:3] not in begun]
+    found = [f"no event tells of {key}" for key in most if key not in begun]
     for key, tellings in by_reason.items():
         counts = [count for count, over in tellings if not over]
         last = [count for count, over in tellings if over]
         if counts != [10**power for power in range(len(counts))] or len(last) > 1:
             found.append(f"events tell of {key} with the counts {tellings}")
-        elif max(counts + last) * 10 <= truth.no_changes.get(key, 0):
-            found.append(f"events tell of {key} with the counts {tellings}, not {truth.no_changes[key]}")
+        elif max(counts + last) * 10 <= (count := most.get(key[:3], 0)):
+            found.append(f"events tell of {key} with the counts {tellings}, not {count}")
     return found

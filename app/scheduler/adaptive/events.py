@@ -286,7 +286,7 @@ class DriverContact:
 
 @value
 class AttemptMisplaced:
-    """The driver of ``attempt`` runs on another cluster than jobs do now, whose slots do not count. ``why``: words."""
+    """The driver of ``attempt`` runs on another cluster than jobs do now: its slots do not count, as ``why`` says."""
 
     attempt: int
     why: str

@@ -49,6 +49,9 @@ MOST_FAILED: Final = 3
 
 MOST_NOTES: Final = 50
 
+Coming = VersionRequested | EnvironmentReady
+"""A new version is to come, or may come now."""
+
 
 def may_come(state: JobState) -> bool:
     """Whether a new version may take the place of that in force now; else it has to wait, or is refused."""
@@ -58,7 +61,7 @@ def may_come(state: JobState) -> bool:
     )
 
 
-def take_up(draft: Draft, event: VersionRequested | EnvironmentReady) -> bool:
+def take_up(draft: Draft, event: Coming) -> bool:
     """Note a new version, or that what it is to run in was built. Whether it comes now: then it waits until nothing of
     an attempt is alive, and the record of the change is opened."""
     if isinstance(event, VersionRequested):
