@@ -252,9 +252,12 @@ class Deadlines:
         return bounds_while(state, waiting) if waiting else None
 
     def least(self, state: JobState, goal: Holds) -> int:
-        """The slots that the job cannot do without: those of either bounds will do."""
+        """The slots that the job cannot do without: those of the new, the former, or the bounds in force will do. The
+        last are neither of the others if only some of the changes need no slots."""
         least, held = least_slots(state.graph, goal), self.holding(state)
-        return least if held is None else min(least, least_slots(state.graph, held))
+        if held is None:
+            return least
+        return min(least, least_slots(state.graph, held), least_slots(state.graph, self.in_force(state)))
 
     def allowed(self, state: JobState, slots: int, usable: int) -> dict[str, int] | None:
         """The parallelism that so many slots allow, of which so many may be used."""
