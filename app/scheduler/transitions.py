@@ -235,7 +235,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- Rescaling: a plan was sent to the running driver; the job keeps running
     (RESCALING, _BOUNDS, rescaling.rescaling_bounds): {STAY: "the target is replaced if need be"},
     (RESCALING, e.SlotsChanged, rescaling.rescaling_slots): {STAY: "the target is replaced if need be"},
-    (RESCALING, e.StateRepartitioned, repartition.found_late): {
+    ((RESCALING, STOPPING, RESTARTING), e.StateRepartitioned, repartition.found_late): {
         STAY: "a query of a program has reported its state partitions"
     },
     (RESCALING, _QUERIES, rescaling.rescaling_query): {STAY: "the target is replaced if need be"},
@@ -387,11 +387,10 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     ((RESTARTING, *_END), e.QueryFailed, ending.note_failure): {STAY: "failure recorded"},
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},
-    (RESTARTING, (e.AttemptRunning, e.StateRepartitioned, *_OF_REGIONS), None): {STAY: "late report"},
+    (RESTARTING, (e.AttemptRunning, *_OF_REGIONS), None): {STAY: "late report"},
     ((CREATING, STOPPING, RESTARTING), _QUERIES, growth.note): {STAY: "a query has started or ended"},
     ((RETRYING, FINISHED), _GONE, None): {STAY: "late report of an attempt that is over"},
     ((*_RUN, STOPPING), e.AttemptRunning, None): {STAY: "repeated report"},
-    (STOPPING, e.StateRepartitioned, None): {STAY: "the next attempt tells it again"},
     ((*_BEFORE_RUN, FINISHED), e.QueryFailed, None): {STAY: "late report"},
     ((*_BEFORE_RUN, STOPPING, RESTARTING, *_END, FINISHED), (e.QueryRecovered, e.DriverContact), None): {
         STAY: "late report"

@@ -183,7 +183,8 @@ class MembersScenario(Scenario):
         for seat in range(1, self._seats + 1):
             if seat not in taken:
                 await self._seat(seat)
-        enough = 16 * max(1, len(world.oracles.jobs))
+        # Some are being submitted.
+        enough = 16 * (4 + len(world.oracles.jobs))
         for plane in world.living():
             plane.commits_left = plane.effects_left = None
         world.slots = dict.fromkeys(world.slots, enough)

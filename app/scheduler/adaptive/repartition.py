@@ -36,7 +36,7 @@ from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.hold import asked_graph, goal_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
-from app.scheduler.adaptive.state import JobState, Rescaling
+from app.scheduler.adaptive.state import JobState, Rescaling, Restarting, StopWithSavepoint
 from app.scheduler.adaptive.trial import possible
 
 MAX_TRIES: Final = 3
@@ -102,7 +102,7 @@ def found(draft: Draft, partitions: Numbers) -> bool:
 
 
 def found_late(draft: Draft, event: StateRepartitioned) -> None:
-    """The same of queries that the program has started when the job ran already.
+    """The same of queries that the program has started when the job ran already, or was being stopped.
 
     State with fewer partitions than its vertex has tasks by the plan has no more tasks than partitions: the plans say
     so from now on.
@@ -214,16 +214,17 @@ def _open(state: JobState, begun: Repartition) -> Numbers:
 
 
 def _lower_plans(draft: Draft) -> None:
-    graph, plan, phase = draft.state.graph, draft.state.plan, draft.state.phase
-    if plan is not None:
-        lowered = _lowered(graph, plan)
-        draft.set(plan=lowered, last_plan=lowered)
-    if isinstance(phase, Rescaling):
+    state = draft.state
+    graph, phase = state.graph, state.phase
+    draft.set(plan=_lowered(graph, state.plan), last_plan=_lowered(graph, state.last_plan))
+    if isinstance(phase, Rescaling | StopWithSavepoint):
         draft.set_phase(target=_lowered(graph, phase.target))
+    elif isinstance(phase, Restarting) and phase.target is not None:
+        draft.set_phase(target=possible(graph, phase.target))
 
 
-def _lowered(graph: JobGraph, plan: Plan) -> Plan:
-    return evolve(plan, parallelism=possible(graph, plan.parallelism))
+def _lowered(graph: JobGraph, plan: Plan | None) -> Plan | None:
+    return None if plan is None else evolve(plan, parallelism=possible(graph, plan.parallelism))
 
 
 def allows(graph: JobGraph, plan: Plan) -> bool:

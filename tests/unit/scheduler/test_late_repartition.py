@@ -169,3 +169,26 @@ def test_a_late_one_that_kills_one_attempt_after_the_other_is_given_up() -> None
         job.do(AttemptFailed(job.state.attempt, "out of memory", stopped=True)).wait(120_000)
         starts_one(job)
     assert job.state.repartition is None and numbers(job) == [12, 8]
+
+
+def test_a_late_query_that_is_redistributed_while_its_attempt_makes_way_for_a_version_is_not_forgotten() -> None:
+    job = late()
+    job.do(QueryStarted(job.state.attempt, SINK, job.state.graph, ()))
+    job.do(VersionRequested(JobVersion(2, job.state.graph, job.state.options)))
+    assert (job.kind, numbers(job)) == ("Restarting", [12, 8])
+    job.do(StateRepartitioned(job.state.attempt, ((LATE, 12),)))
+    assert (job.kind, numbers(job)) == ("Restarting", [12, 12]), "its driver was told before"
+    job.stops()
+    assert (job.state.versions.current, numbers(job)) == (2, [12, 12])
+
+
+def test_what_was_left_to_a_query_that_leaves_the_graph_is_not_left_to_it_when_it_comes_back() -> None:
+    job = late()
+    attempt, whole = job.state.attempt, job.state.graph
+    gone = tuple(one for one in whole.vertices if one.name not in ("again", "sink-late"))
+    job.do(QueryStarted(attempt, SINK, replace(whole, vertices=gone), ()))
+    assert (numbers(job), job.state.repartition) == ([12], None)
+    back = tuple(replace(one, max_parallelism=8) if one.name == "again" else one for one in whole.vertices)
+    job.do(QueryStarted(attempt, LATE, replace(whole, vertices=back), ()))
+    assert numbers(job) == [12, 8], "as it was found"
+    assert job.state.max_parallelism == numbers_of(job.state.graph), "who takes the job over knows it"
