@@ -113,12 +113,9 @@ def found_late(draft: Draft, event: StateRepartitioned) -> None:
 
 
 def is_left_to_idle(state: JobState) -> bool:
-    """Whether only queries that do not run, or have left the graph, have not been redistributed yet."""
+    """Whether only queries that do not run have not been redistributed yet."""
     begun = state.repartition
-    if begun is None or not begun.late:
-        return False
-    idle, known = growth.idle_keys(state), state.graph.by_id
-    return all(key in idle or key not in known for key in begun.late)
+    return begun is not None and bool(begun.late) and growth.idle_keys(state).issuperset(begun.late)
 
 
 def pass_over_idle(draft: Draft) -> None:
