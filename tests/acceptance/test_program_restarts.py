@@ -127,7 +127,7 @@ class Run:
 @pytest.mark.parametrize(
     ("name", "restarts", "killed_at"),
     [
-        ("polling", 3, 2),
+        ("polling", 2, 1),
         pytest.param("polling", 10, 6, marks=pytest.mark.long),
         pytest.param("two queries", 10, 6, marks=pytest.mark.long),
     ],

@@ -100,7 +100,7 @@ def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
     )
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.long)])
 def test_another_pyspark_is_rescaled_and_killed_too(
     deployment: Deployment, tmp_path: Path, version: str
 ) -> None:

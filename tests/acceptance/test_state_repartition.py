@@ -117,7 +117,10 @@ def completed(deployment: Deployment, known: int) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.parametrize(("vertex", "rung"), [("store", "in-place"), ("plain", "query-restart")])
+@pytest.mark.parametrize(
+    ("vertex", "rung"),
+    [("store", "in-place"), pytest.param("plain", "query-restart", marks=pytest.mark.long)],
+)
 def test_the_gap_of_a_rescale_is_that_of_the_commit_files(
     deployment: Deployment, vertex: str, rung: str
 ) -> None:
@@ -131,7 +134,7 @@ def test_the_gap_of_a_rescale_is_that_of_the_commit_files(
     check_gap(deployment, record)
 
 
-@pytest.mark.parametrize("starts", [1, 3])
+@pytest.mark.parametrize("starts", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_the_gap_of_a_failover_has_the_starts_that_failed_in_it(deployment: Deployment, starts: int) -> None:
     await_steady(deployment)
     known, killed = deployment.history()[0]["number"], 0

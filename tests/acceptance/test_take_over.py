@@ -122,6 +122,7 @@ def test_an_owner_that_was_stopped_changes_nothing_when_it_goes_on(servers: Serv
     assert [one for one in started if one != lost and psutil.pid_exists(one)] == []
 
 
+@pytest.mark.long
 def test_a_deadline_is_kept_by_the_server_that_is_left(servers: Servers) -> None:
     alive = [servers.start() for _ in range(3)]
     job = servers.submit(alive[0])

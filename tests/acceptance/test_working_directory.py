@@ -73,6 +73,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return seen(script.parent)
 
 
+@pytest.mark.long
 def test_a_program_is_at_home_in_each_attempt_and_no_other_is_there(
     deployment: Deployment, alone: dict[str, Any]
 ) -> None:

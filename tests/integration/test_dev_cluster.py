@@ -46,6 +46,7 @@ def page_check(master: str, webui: str) -> str:
     return f"{check['found']} {check['advice']}"
 
 
+@pytest.mark.long
 def test_up_add_kill_show_and_down(directory: Path) -> None:
     text = slotwise("up", directory, "--workers", "1", "--cores", "3")
     made = shown(directory)

@@ -19,7 +19,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(("rule", "upper"), [("flip-187", 16), ("even-data", 16), ("flip-187", 1)])
+@pytest.mark.parametrize(
+    ("rule", "upper"),
+    [("flip-187", 16), ("even-data", 16), pytest.param("flip-187", 1, marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("query", sorted(graphs.GRAPHS))
 def test_the_answer_is_that_of_duckdb(
     session: Any, data: Path, tmp_path: Path, query: str, rule: str, upper: int

@@ -228,7 +228,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(
     "what",
     [
-        pytest.param(one, marks=() if one.startswith(("one query", "a memory table")) else pytest.mark.long)
+        pytest.param(one, marks=() if one.startswith("a memory table") else pytest.mark.long)
         for one in PROGRAMS
     ],
 )

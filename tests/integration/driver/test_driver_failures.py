@@ -128,6 +128,7 @@ def test_a_batch_that_hangs_is_a_failure_also_while_the_job_drains(rig: Bench) -
     assert not rig.control_plane.of_type("stopped")
 
 
+@pytest.mark.long
 def test_a_failure_that_nobody_hears_is_written_down(rig: Bench) -> None:
     document = counting(rig.directory, rows=None)
     document["vertices"][1]["sql"] = "SELECT nothing % 3 AS k, count(*) AS n FROM numbers GROUP BY 1"

@@ -48,6 +48,7 @@ def test_a_finite_source_ends_the_job_of_a_warm_driver(rig: Bench, monkeypatch: 
     assert {call["epoch"] for call in rig.control_plane.calls} == {"1"}
 
 
+@pytest.mark.long
 def test_a_job_ends_when_each_query_has_let_out_what_its_watermark_held_back(rig: Bench) -> None:
     (rig.artifacts_dir / "code.py").write_text(WINDOWS, encoding="utf-8")
     options = {"rowsPerSecond": "1e6", "maxRowsPerTrigger": "1000", "rowCount": "5000"}

@@ -141,6 +141,7 @@ def of_run(rig: Bench, run_id: str) -> list[dict[str, Any]]:
     return [batch for batch in rig.control_plane.batches if batch["run_id"] == run_id]
 
 
+@pytest.mark.long
 def test_a_plan_that_comes_meanwhile_is_applied_once_the_query_runs_at_it_too(rig: Bench) -> None:
     document = two_sinks(rig, rows=None)
     flag(rig).touch()
@@ -166,6 +167,7 @@ def test_a_plan_that_comes_meanwhile_is_applied_once_the_query_runs_at_it_too(ri
     assert {batch["plan_version"] for batch in of_run(rig, recovered["run_id"])} == {version + 1}
 
 
+@pytest.mark.long
 def test_a_boundary_stop_and_a_kill_do_not_wait_for_a_query_that_is_held(rig: Bench) -> None:
     document = two_sinks(rig)
     flag(rig).touch()

@@ -101,6 +101,7 @@ def test_what_spark_refuses_leaves_the_state_as_it_was(rig: Bench) -> None:
     assert stored_counts(rig.directory) == expected_counts(rows)
 
 
+@pytest.mark.long
 def test_a_number_that_is_not_what_was_told_is_reported(rig: Bench) -> None:
     eight = counting(rig.directory, rows=None, state_partitions=8)
     rig.start(eight, {"counts": 2})

@@ -23,7 +23,7 @@ def told(numbers):
 """
 
 
-@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("warm", [pytest.param(False, marks=pytest.mark.long), True])
 def test_the_functions_of_a_graph_find_them_in_the_driver_and_in_tasks(rig: Bench, warm: bool) -> None:
     (rig.artifacts_dir / "functions.py").write_text(dedent(FUNCTIONS), encoding="utf-8")
     out = rig.directory / "out"

@@ -141,6 +141,7 @@ def test_who_does_not_see_the_files_gets_no_tasks_until_it_does(
     until(lambda: ran_on(context, 8) == {"0", "1"})
 
 
+@pytest.mark.long
 def test_it_is_kept_out_until_it_is_gone(session: SparkSession, tmp_path: Path) -> None:
     context = session.sparkContext
     sight = ExecutorSight(context, tmp_path / "work")

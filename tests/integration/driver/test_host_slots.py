@@ -75,6 +75,7 @@ def test_what_a_streaming_program_does_outside_of_its_queries_runs_in_the_slots_
     the_end(rig, "finished")
 
 
+@pytest.mark.long
 def test_an_attempt_that_goes_on_in_the_same_process_has_its_own_slots(rig: Bench) -> None:
     document = unknown(rig, BEFORE_AND_BESIDE)
     rig.start(document, held_slots=8)

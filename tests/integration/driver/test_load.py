@@ -85,6 +85,7 @@ def worked_ms(file: Path, first: int, end: int) -> float:
     return 1000 * sum(max(each) - min(each) for each in times_s.values())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_load_of_a_job_that_falls_behind(rig: Bench) -> None:
     worked = rig.directory / "worked"
@@ -136,6 +137,7 @@ def offsets(checkpoint: Path, graph: dict[str, Any]) -> list[str]:
     return (checkpoint / sink / "offsets" / "0").read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_rate_of_a_source_and_a_job_without_data(rig: Bench) -> None:
     def source(**options: str) -> dict[str, Any]:

@@ -147,6 +147,7 @@ def test_a_folder_of_another_query_is_refused_and_so_are_rows_that_do_not_fit(ri
     assert "Text" in failed["error"], failed
 
 
+@pytest.mark.long
 def test_the_console_is_stopped_between_two_batches_and_gets_every_result(rig: Bench) -> None:
     sink = {"format": "console", "outputMode": "complete", "options": {"numRows": "3"}}
     document = numbers(sink, rows=None)

@@ -40,6 +40,7 @@ VERTICES = (
 )
 
 
+@pytest.mark.long
 def test_it_is_rescaled_between_two_batches(rig: Bench) -> None:
     document = job(rig, TEXT, VERTICES)
     rig.start(document, {"rate-micro-batch": 2, "counted": 3}, **conf())

@@ -45,6 +45,7 @@ def drained(rig: Bench, document: dict[str, Any], **changes: Any) -> None:
     rig.control_plane.reports.clear()
 
 
+@pytest.mark.long
 def test_a_file_that_is_gone_is_named_unless_it_is_to_be_passed_over(rig: Bench) -> None:
     folder = rig.directory / "out-in"
     folder.mkdir()

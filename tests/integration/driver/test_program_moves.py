@@ -73,7 +73,9 @@ def by_plain_python(rig: Bench) -> tuple[list[str], dict[str, object]]:
     return left_in(directory)
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize(
+    "warm", [pytest.param(False, id="cold", marks=pytest.mark.long), pytest.param(True, id="warm")]
+)
 def test_spark_is_where_the_program_went(rig: Bench, warm: bool) -> None:
     directory, working_dir = project(rig.directory / "a project"), rig.directory / "home"
     working_dir.mkdir()

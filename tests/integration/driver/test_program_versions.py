@@ -81,6 +81,7 @@ def test_a_version_that_does_not_go_with_the_state_of_the_one_before_is_not_star
     assert driver.exit_status() == 0
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_was_chosen_is_not_left_on_trial(rig: Bench) -> None:
     """Else it would be another query, which begins anew."""
     text = FIRST.replace(*OTHER_PLACE)

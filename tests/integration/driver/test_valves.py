@@ -34,7 +34,7 @@ def rows(spark: SparkSession, partitions: int = STATE_PARTITIONS) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("changes", [20, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("changes", [8, pytest.param(50, marks=pytest.mark.long)])
 def test_changes_in_place(spark: SparkSession, tmp_path: Path, changes: int) -> None:
     """Source, deduplication, aggregate, and Spark's own Parquet sink."""
     pairs = rows(spark).select((f.col("value") / 2).cast("bigint").alias("pair"), "timestamp")

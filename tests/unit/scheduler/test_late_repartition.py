@@ -171,7 +171,9 @@ def test_a_late_one_that_kills_one_attempt_after_the_other_is_given_up() -> None
     assert job.state.repartition is None and numbers(job) == [12, 8]
 
 
-def test_a_late_query_that_is_redistributed_while_its_attempt_makes_way_for_a_version_is_not_forgotten() -> None:
+def test_a_late_query_that_is_redistributed_while_its_attempt_makes_way_for_a_version_is_not_forgotten() -> (
+    None
+):
     job = late()
     job.do(QueryStarted(job.state.attempt, SINK, job.state.graph, ()))
     job.do(VersionRequested(JobVersion(2, job.state.graph, job.state.options)))
