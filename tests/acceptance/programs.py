@@ -162,8 +162,10 @@ def run_plain(program: Program, place: Place) -> str:
     log = place.own / "plain.log"
     place.own.mkdir(parents=True, exist_ok=True)
     script, command = PROGRAMS / program.script, program.command(place)
-    # What it writes to its working directory is not to be left beside the script.
-    with plain(script, command, log, program.kind, program.config, place.own, program.env) as process:
+    # What it writes to its working directory is not to be left beside the script, where Spark's workers would find the
+    # other modules.
+    env = {**program.env, "PYTHONPATH": str(script.parent)}
+    with plain(script, command, log, program.kind, program.config, place.own, env) as process:
 
         def reached() -> bool:
             ended = process.poll()
