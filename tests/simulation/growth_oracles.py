@@ -21,6 +21,7 @@ from tests.simulation.deadlines import asks_for, goal_of
 from tests.simulation.growing import Program
 from tests.simulation.growth_bounds import BoundsByName
 from tests.simulation.growth_graph import Graph, Told, awaits, flows_of, stands_for_program
+from tests.simulation.partitions import without_late
 from tests.simulation.programs import ProgramQuery
 from tests.simulation.rules import least_slots, most_slots, need_slots
 
@@ -182,7 +183,7 @@ class Growth:
         fits = [one for one in all_of_them if one == now]
         self._check(bool(fits), f"{what} began with {now}, after {known} and {mine}")
         self._former[job_id], self._since[job_id] = fits[0] if fits else known, before.attempt
-        self._bounds.adopted(state, before.graph)
+        self._bounds.adopted(state, without_late(before))
 
     def _follows(self, job_id: str, known: Graph, now: Graph, attempts: tuple[int, int]) -> None:
         """Of the attempt before and of the one that follows some reports were taken down, which lead to ``now``."""

@@ -12,6 +12,7 @@ from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
 from tests.simulation.growing import Program
+from tests.simulation.growth_graph import flows_of
 from tests.simulation.programs import ProgramQuery
 from tests.simulation.rules import partitions
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Checkpoint:
     """The checkpoint of a job. ``owner``: what owner.json says. ``writers``: processes that may write it now.
     ``partitions``: of the state of each query that has any. ``late``: what those have to get that are started
-    later."""
+    later. ``untold``: the queries that were redistributed by a driver which has not told it yet, and may be dead."""
 
     job_id: str
     owner: tuple[int, int, SimProcess] | None = None
@@ -33,6 +34,7 @@ class Checkpoint:
     side_batches: int = 0
     partitions: dict[str, int] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
+    untold: set[str] = field(default_factory=set)
 
 
 async def give_partitions(attempt: SimAttempt) -> str | None:
@@ -100,6 +102,7 @@ async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
         for key, number in wanted.items():
             # Another driver that died here has left it half done.
             checkpoint.partitions[key] = number
+            checkpoint.untold.add(key)
             await asyncio.sleep(rng.uniform(0, 0.5))
         world.oracles.count("redistribution done")
         if world.chance(0.1):
@@ -110,6 +113,7 @@ async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
     is_said = attempt.spec["repartition"] and (wanted or "script" not in attempt.spec["graph"])
     if is_said or found != wanted:
         attempt.report("repartitioned", state_partitions=found)
+        checkpoint.untold.difference_update(found)
     return None
 
 
@@ -161,11 +165,24 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
 
 def known_partitions(checkpoint: Checkpoint, state: JobState) -> dict[str, int]:
     """What there is of the state of each query that the job knows: a program may have started others, or not have
-    started one whose state is to be redistributed."""
-    late = state.repartition.late if state.repartition is not None else ()
+    started one whose state is to be redistributed, or was without anybody being told."""
+    unknown = set(state.repartition.late if state.repartition is not None else ())
+    if state.graph.program is not None:
+        unknown |= checkpoint.untold.difference(state.started)
     asked = partitions(state.graph)
-    found = {key: number for key, number in checkpoint.partitions.items() if key in asked and key not in late}
-    return {**{key: asked[key] for key in late if key in asked}, **found}
+    found = {
+        key: number for key, number in checkpoint.partitions.items() if key in asked and key not in unknown
+    }
+    return {**{key: asked[key] for key in unknown if key in asked}, **found}
+
+
+def without_late(state: JobState) -> JobGraph:
+    """The graph of the job, if what is left to queries that have not been started is passed over for a new version."""
+    begun, graph = state.repartition, state.graph
+    if begun is None:
+        return graph
+    late = {vertex for key, flow in flows_of(graph).items() if key in begun.late for vertex, _ in flow}
+    return _with(graph, {vertex: number for vertex, number in begun.before if vertex in late})
 
 
 def _with(graph: JobGraph, numbers: dict[str, int]) -> JobGraph:
