@@ -53,7 +53,6 @@ def settings(heap: bool = False) -> dict[str, Any]:
     return {"spark_conf": found}
 
 
-@pytest.mark.long
 def test_more_and_fewer_partitions_are_exact_behind_a_file_sink(rig: Bench) -> None:
     text = (
         WINDOWS
