@@ -318,6 +318,8 @@ class Oracles:
                 continue
             if report.type == "begun":
                 self.growth.begun(attempt, state)
+            elif report.type == "repartitioned":
+                attempt.checkpoint.untold.difference_update(report.state_partitions or ())
             elif report.type == "running":
                 self.check(
                     state.phase.kind != "CreatingExecutionGraph"

@@ -113,6 +113,7 @@ async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
     is_said = attempt.spec["repartition"] and (wanted or "script" not in attempt.spec["graph"])
     if is_said or found != wanted:
         attempt.report("repartitioned", state_partitions=found)
+    else:
         checkpoint.untold.difference_update(found)
     return None
 
@@ -159,6 +160,12 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
             isinstance(state.phase, Finished) or found == expected,
             "redistribution",
             f"{begun} of {job_id[-2:]} counts as done; the state has {found}, the job thinks {expected}",
+        )
+    if now is not None and (before is None or before.attempt != state.attempt):
+        oracles.check(
+            state.graph.by_id.keys() >= set(now.late),
+            "redistribution",
+            f"attempt {state.attempt} of {job_id[-2:]} begins, and {now} is left to queries that have left the graph",
         )
     truth.repartition = now
 

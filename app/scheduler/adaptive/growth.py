@@ -27,7 +27,6 @@ from app.scheduler.adaptive import rollback, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import QueryEnded, QueryStarted
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.repartition_state import Repartition
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
@@ -173,7 +172,6 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     draft.set(
         graph=graph,
         max_parallelism=numbers_of(graph) if state.max_parallelism else (),
-        repartition=_still_left(state.repartition, before, graph),
         requirements=requirements,
         gone=gone_from(state, graph, draft.now_ms),
         started=tuple(key for key in state.started if key in graph.by_id),
@@ -185,17 +183,6 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     else:
         timeline.tell_grown(draft, new, why)
     slot_declaration.declare(draft)
-
-
-def _still_left(
-    begun: Repartition | None, before: Mapping[str, JobVertex], graph: JobGraph
-) -> Repartition | None:
-    """The redistribution that was ``begun``, without what was left to queries that were not, or are not, in the graph:
-    the driver does not know of it, and a query that comes back has the partitions that it was found with."""
-    if begun is None or not begun.late:
-        return begun
-    late = tuple(key for key in begun.late if key in before and key in graph.by_id)
-    return evolve(begun, late=late) if late else None
 
 
 def _within_state(

@@ -36,7 +36,13 @@ from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.hold import asked_graph, goal_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
-from app.scheduler.adaptive.state import JobState, Rescaling, Restarting, StopWithSavepoint
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    JobState,
+    Rescaling,
+    Restarting,
+    StopWithSavepoint,
+)
 from app.scheduler.adaptive.trial import possible
 
 MAX_TRIES: Final = 3
@@ -57,8 +63,13 @@ def adopt_free(draft: Draft) -> None:
 
 
 def begin(draft: Draft) -> None:
-    """An attempt is about to be made: it is to redistribute the state, if that is asked for and was not begun."""
+    """An attempt is about to be made: it is to redistribute the state, if that is asked for and was not begun. It knows
+    nothing of queries that have left the graph, so nothing is left to them any more."""
     state = draft.state
+    begun = state.repartition
+    if begun is not None and begun.late:
+        late = tuple(key for key in begun.late if key in state.graph.by_id)
+        draft.set(repartition=evolve(begun, late=late) if late else None)
     goal = goal_graph(state)
     if goal is state.graph:
         return
@@ -113,9 +124,12 @@ def found_late(draft: Draft, event: StateRepartitioned) -> None:
 
 
 def is_left_to_idle(state: JobState) -> bool:
-    """Whether only queries that do not run have not been redistributed yet."""
+    """Whether only queries that do not run, or have left the graph, have not been redistributed yet."""
     begun = state.repartition
-    return begun is not None and bool(begun.late) and growth.idle_keys(state).issuperset(begun.late)
+    if begun is None or not begun.late:
+        return False
+    idle, known = growth.idle_keys(state), state.graph.by_id
+    return all(key in idle or key not in known for key in begun.late)
 
 
 def pass_over_idle(draft: Draft) -> None:
@@ -214,7 +228,9 @@ def _lower_plans(draft: Draft) -> None:
     state = draft.state
     graph, phase = state.graph, state.phase
     draft.set(plan=_lowered(graph, state.plan), last_plan=_lowered(graph, state.last_plan))
-    if isinstance(phase, Rescaling | StopWithSavepoint):
+    if isinstance(phase, CreatingExecutionGraph):
+        draft.set_phase(plan=_lowered(graph, phase.plan))
+    elif isinstance(phase, Rescaling | StopWithSavepoint):
         draft.set_phase(target=_lowered(graph, phase.target))
     elif isinstance(phase, Restarting) and phase.target is not None:
         draft.set_phase(target=possible(graph, phase.target))

@@ -242,8 +242,8 @@ def restarting_timer(draft: Draft, event: TimerFired) -> None:
 
 def running_failed(draft: Draft, event: AttemptFailed) -> None:
     state = draft.state
-    if event.repartition and state.repartition is not None:
-        # It is as it was.
+    if event.repartition:
+        # It is as it was, also if it was passed over since: the driver had its order.
         _restart_uncounted(draft, event, 0, give_up=True)
     elif event.recoverable and state.is_before_query and (event.by_cluster or state.cluster_unreachable):
         # As if it had not started.

@@ -14,6 +14,7 @@ from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
     AttemptStopped,
+    QueryEnded,
     QueryStarted,
     StateRepartitioned,
     VersionRequested,
@@ -21,7 +22,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.repartition import MAX_TRIES, is_left_to_idle
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
-from tests.unit.scheduler.driving import Job, vertex
+from tests.unit.scheduler.driving import COOLDOWN, Job, vertex
 from tests.unit.scheduler.test_state_repartition import AT_ONCE, SINK, stateful
 
 LATE = ids.vertex_id("under-test", "sink-late")
@@ -34,9 +35,11 @@ def two_queries() -> JobGraph:
     return replace(stateful(), vertices=(*stateful().vertices, late, vertex("sink-late", ["again"])))
 
 
-def late(upper: int = 12) -> Job:
+def late(upper: int = 12, cooldown: str = "0 s") -> Job:
     """The state of both is to get 12 partitions, and the program has not started one of them yet."""
-    job = Job(two_queries(), upper=2, options=AT_ONCE).run(held=12)
+    job = Job(two_queries(), upper=2, options={**AT_ONCE, COOLDOWN: cooldown}).run(held=12)
+    if cooldown != "0 s":
+        job.wait(600_000)
     job.put_each(source=(1, 2), agg=(1, upper), sink=(1, 2), again=(1, upper), **SINK_LATE)
     job.stops(driver_alive=True)
     return starts_one(job)
@@ -184,13 +187,56 @@ def test_a_late_query_that_is_redistributed_while_its_attempt_makes_way_for_a_ve
     assert (job.state.versions.current, numbers(job)) == (2, [12, 12])
 
 
-def test_what_was_left_to_a_query_that_leaves_the_graph_is_not_left_to_it_when_it_comes_back() -> None:
+def leaves() -> tuple[Job, JobGraph]:
+    """The late query leaves the graph before it is started; and the graph with it."""
     job = late()
-    attempt, whole = job.state.attempt, job.state.graph
+    whole = job.state.graph
     gone = tuple(one for one in whole.vertices if one.name not in ("again", "sink-late"))
-    job.do(QueryStarted(attempt, SINK, replace(whole, vertices=gone), ()))
-    assert (numbers(job), job.state.repartition) == ([12], None)
+    job.do(QueryStarted(job.state.attempt, SINK, replace(whole, vertices=gone), ()))
+    assert numbers(job) == [12]
+    return job, whole
+
+
+def test_what_was_left_to_a_query_that_leaves_the_graph_is_not_left_to_it_in_the_next_attempt() -> None:
+    job, whole = leaves()
+    job.do(AttemptFailed(job.state.attempt, "killed", stopped=True)).wait(60_000)
+    assert (job.kind, job.state.repartition) == ("CreatingExecutionGraph", None)
+    starts_one(job)
     back = tuple(replace(one, max_parallelism=8) if one.name == "again" else one for one in whole.vertices)
-    job.do(QueryStarted(attempt, LATE, replace(whole, vertices=back), ()))
+    job.do(QueryStarted(job.state.attempt, LATE, replace(whole, vertices=back), ()))
     assert numbers(job) == [12, 8], "as it was found"
     assert job.state.max_parallelism == numbers_of(job.state.graph), "who takes the job over knows it"
+
+
+def test_it_is_given_up_for_a_query_that_comes_back_in_the_attempt_that_has_the_order() -> None:
+    job, whole = leaves()
+    attempt = job.state.attempt
+    # Its driver tells the number that was ordered, and redistributes then.
+    job.do(QueryStarted(attempt, LATE, whole, ()))
+    assert job.state.repartition is not None and numbers(job) == [12, 12]
+    job.do(AttemptFailed(attempt, "no space", stopped=True, recoverable=False, repartition=True))
+    assert (job.kind, job.state.repartition, numbers(job)) == ("CreatingExecutionGraph", None, [12, 8])
+
+
+def test_an_order_that_was_passed_over_meanwhile_can_still_fail() -> None:
+    job = late(cooldown="60 s")
+    attempt = job.state.attempt
+    job.do(QueryStarted(attempt, SINK, job.state.graph, ()))
+    job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
+    assert (job.kind, job.state.repartition) == ("Executing", None), "it comes when the cooldown is over"
+    job.do(AttemptFailed(attempt, "no space", stopped=True, recoverable=False, repartition=True))
+    assert job.kind == "CreatingExecutionGraph", "no backoff, and no end"
+
+
+def test_what_is_passed_over_while_an_attempt_starts_is_no_part_of_its_plan() -> None:
+    job = late()
+    attempt = job.state.attempt
+    job.do(QueryStarted(attempt, SINK, job.state.graph, ()))
+    job.do(QueryStarted(attempt, LATE, job.state.graph, ()))
+    job.do(QueryEnded(attempt, LATE))
+    job.do(AttemptFailed(attempt, "killed", stopped=True, outside=True)).wait(60_000)
+    assert job.kind == "CreatingExecutionGraph" and job.state.repartition is not None
+    job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
+    assert job.state.repartition is None and numbers(job) == [12, 8]
+    job.do(AttemptRunning(job.state.attempt)).commit()
+    assert job.kind != "CreatingExecutionGraph" and job.parallelism[3] <= 8

@@ -150,7 +150,7 @@ def test_a_redistribution_of_what_has_left_the_graph_holds_up_no_version(
     monkeypatch.setattr(growth, "ENDED_KEPT", 1)
     copied = next(one.id for one in job.state.graph.vertices if one.name == "copy")
     starts_query(job.do(QueryEnded(job.state.attempt, copied)), OTHER)
-    assert names(job) == ["raw", "copy", "one", "two"] and job.state.repartition is None
+    assert names(job) == ["raw", "copy", "one", "two"] and job.state.repartition is not None
     assert may_come(job.state) and job.do(EnvironmentReady(2)).kind == "Restarting"
 
 
