@@ -180,9 +180,9 @@ def times(shown: Shown, ran: Ran, name: str, slept_ms: int, longest_ms: int) -> 
     idle_ms = 1000 - ran.per_second(count * slept_ms / TASKS)
     compare(f"idle time, {name}", shown.vertex(name)["idleTimeMsPerSecond"], idle_ms)
     # Rows wait all the time, so the pauses hold the source up. There may be next to none: a batch is late, and the next
-    # one follows at once.
+    # one follows at once. Between the file of a commit and the end of its batch some milliseconds pass on a busy machine.
     told = shown.vertex(f"rows of {name}")[held]
-    compare(f"held time, {name}", told, ran.per_second(pauses_ms), allowed=10)
+    compare(f"held time, {name}", told, ran.per_second(pauses_ms), allowed=25)
     if name == "uneven":
         compare("time in batches", shown.job["batchTimeMsPerSecond"], ran.per_second(ran.batch_ms))
         last_ms = ran.done_ms[-1] - ran.planned_ms[-1]
