@@ -180,7 +180,7 @@ def times(shown: Shown, ran: Ran, name: str, slept_ms: int, longest_ms: int) -> 
     idle_ms = 1000 - ran.per_second(count * slept_ms / TASKS)
     compare(f"idle time, {name}", shown.vertex(name)["idleTimeMsPerSecond"], idle_ms)
     # Rows wait all the time, so the pauses hold the source up. There may be next to none: a batch is late, and the next
-    # one follows at once. Between the file of a commit and the end of its batch some milliseconds pass on a busy machine.
+    # one follows at once. Some milliseconds pass between the file of a commit and the end of its batch.
     told = shown.vertex(f"rows of {name}")[held]
     compare(f"held time, {name}", told, ran.per_second(pauses_ms), allowed=25)
     if name == "uneven":
