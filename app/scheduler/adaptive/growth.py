@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from app.model.analysis import queries
 from app.model.graphdoc import MAX_VERTICES
@@ -18,7 +18,6 @@ from app.model.graphdoc_program import ENDED_KEPT
 from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
-from app.model.plan import Plan
 from app.model.requirements import Bounds, bounds_at_first
 from app.model.rescale import TriggerCause
 from app.model.state_partitions import numbers_of
@@ -29,11 +28,9 @@ from app.scheduler.adaptive.events import QueryEnded, QueryStarted
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
-    CreatingExecutionGraph,
     Executing,
     JobState,
     Rescaling,
-    Restarting,
     StopWithSavepoint,
 )
 from app.scheduler.adaptive.trial import coming_plan
@@ -209,21 +206,7 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         # A vertex that came with another state may have a smaller one.
         return tuple((one.id, min(known[one.id], one.max_parallelism)) for one in graph.vertices)
 
-    def plan_of(plan: Plan | None, *, in_force: bool = False) -> Plan | None:
-        if plan is None:
-            return None
-        return evolve(plan, parallelism=carried(plan.parallelism, plan.slot_count if in_force else None))
-
-    phase = state.phase
-    changes: dict[str, Any] = {}
-    if isinstance(phase, CreatingExecutionGraph):
-        changes["plan"] = plan_of(phase.plan)
-    elif isinstance(phase, Rescaling | StopWithSavepoint) and phase.target is not None:
-        changes["target"] = plan_of(phase.target)
-    elif isinstance(phase, Restarting) and phase.target is not None:
-        changes["target"] = carried(phase.target)
-    if changes:
-        draft.set_phase(**changes)
+    slot_declaration.change_plans(draft, carried)
     watch, taken = state.watch, state.taken_back
     if watch is not None:
         watch = evolve(watch, good=carried(watch.good), tried=carried(watch.tried))
@@ -243,8 +226,6 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         for one in waiting
     )
     draft.set(
-        plan=plan_of(state.plan, in_force=True),
-        last_plan=plan_of(state.last_plan, in_force=True),
         watch=watch,
         taken_back=taken,
         pending=tuple(one for one in former if one.former),

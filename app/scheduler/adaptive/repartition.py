@@ -36,13 +36,7 @@ from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.hold import asked_graph, goal_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
-from app.scheduler.adaptive.state import (
-    CreatingExecutionGraph,
-    JobState,
-    Rescaling,
-    Restarting,
-    StopWithSavepoint,
-)
+from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.trial import possible
 
 MAX_TRIES: Final = 3
@@ -68,8 +62,7 @@ def begin(draft: Draft) -> None:
     state = draft.state
     begun = state.repartition
     if begun is not None and begun.late:
-        late = tuple(key for key in begun.late if key in state.graph.by_id)
-        draft.set(repartition=evolve(begun, late=late) if late else None)
+        draft.set(repartition=_left_to((key for key in begun.late if key in state.graph.by_id), begun))
     goal = goal_graph(state)
     if goal is state.graph:
         return
@@ -82,8 +75,7 @@ def leave_to_queries(draft: Draft) -> None:
     """The attempt is a program, which has begun: it is redistributed with each query that it starts."""
     begun = draft.state.repartition
     if begun is not None:
-        late = tuple(_concerned(draft.state.graph, begun))
-        draft.set(repartition=evolve(begun, late=late) if late else None)
+        draft.set(repartition=_left_to(_concerned(draft.state.graph, begun), begun))
 
 
 def found(draft: Draft, partitions: Numbers) -> bool:
@@ -101,8 +93,7 @@ def found(draft: Draft, partitions: Numbers) -> bool:
         _adopt(draft, graph_of_checkpoint(state.graph, numbers))
         timeline.note(draft, "The state was found with other partitions than expected, which count now.")
     elif begun is not None:
-        late = tuple(key for key in _concerned(state.graph, begun) if key not in numbers)
-        left = evolve(begun, late=late) if late else None
+        left = _left_to((key for key in _concerned(state.graph, begun) if key not in numbers), begun)
         open_ = () if left is None else _open(state, left)
         done = [one for one in _open(state, begun) if one not in open_]
         if words := change_in_words(state.graph, done, dict(begun.after)):
@@ -206,6 +197,12 @@ def _words(state: JobState, begun: Repartition) -> str:
     return change_in_words(state.graph, _open(state, begun), dict(begun.after))
 
 
+def _left_to(keys: Iterable[str], begun: Repartition) -> Repartition | None:
+    """What is left of it for the queries of ``keys``."""
+    late = tuple(keys)
+    return evolve(begun, late=late) if late else None
+
+
 def _concerned(graph: JobGraph, begun: Repartition) -> Iterable[str]:
     """The keys of the queries for which it is not done."""
     if begun.late:
@@ -225,19 +222,7 @@ def _open(state: JobState, begun: Repartition) -> Numbers:
 
 
 def _lower_plans(draft: Draft) -> None:
-    state = draft.state
-    graph, phase = state.graph, state.phase
-    draft.set(plan=_lowered(graph, state.plan), last_plan=_lowered(graph, state.last_plan))
-    if isinstance(phase, CreatingExecutionGraph):
-        draft.set_phase(plan=_lowered(graph, phase.plan))
-    elif isinstance(phase, Rescaling | StopWithSavepoint):
-        draft.set_phase(target=_lowered(graph, phase.target))
-    elif isinstance(phase, Restarting) and phase.target is not None:
-        draft.set_phase(target=possible(graph, phase.target))
-
-
-def _lowered(graph: JobGraph, plan: Plan | None) -> Plan | None:
-    return None if plan is None else evolve(plan, parallelism=possible(graph, plan.parallelism))
+    slot_declaration.change_plans(draft, lambda parallelism, _: possible(draft.state.graph, parallelism))
 
 
 def allows(graph: JobGraph, plan: Plan) -> bool:

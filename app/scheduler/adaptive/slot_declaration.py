@@ -7,6 +7,8 @@ job could give while it runs, for other jobs, is told to the arbiter (`Releasabl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
 from app.model.scaling_policy import within
@@ -16,8 +18,18 @@ from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import SlotShareUpdated
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.hold import demand
-from app.scheduler.adaptive.state import CapRaise, Executing, JobState, Restarting
+from app.scheduler.adaptive.rollback_state import Parallelism
+from app.scheduler.adaptive.state import (
+    CapRaise,
+    CreatingExecutionGraph,
+    Executing,
+    JobState,
+    Rescaling,
+    Restarting,
+    StopWithSavepoint,
+)
 from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.slots import Demand
 
@@ -70,6 +82,25 @@ def needed_beyond_cap(state: JobState, requirements: Requirements) -> int | None
 def plans_of(state: JobState) -> list[Plan]:
     """The plans that use slots now: the one in force and one that is being brought into force."""
     return [plan for plan in (state.plan, coming_plan(state)) if plan is not None]
+
+
+def change_plans(draft: Draft, changed: Callable[[Parallelism, int | None], Parallelism]) -> None:
+    """Give each plan that is in force, on its way, or to be gone back to what ``changed`` makes of its parallelism and
+    of the number of its slots, which is None for a plan on its way."""
+
+    def plan_of(plan: Plan | None, *, in_force: bool = False) -> Plan | None:
+        if plan is None:
+            return None
+        return evolve(plan, parallelism=changed(plan.parallelism, plan.slot_count if in_force else None))
+
+    state, phase = draft.state, draft.state.phase
+    draft.set(plan=plan_of(state.plan, in_force=True), last_plan=plan_of(state.last_plan, in_force=True))
+    if isinstance(phase, CreatingExecutionGraph):
+        draft.set_phase(plan=plan_of(phase.plan))
+    elif isinstance(phase, Rescaling | StopWithSavepoint):
+        draft.set_phase(target=plan_of(phase.target))
+    elif isinstance(phase, Restarting) and phase.target is not None:
+        draft.set_phase(target=changed(phase.target, None))
 
 
 def settle_surplus(draft: Draft) -> None:
