@@ -24,10 +24,10 @@ ENTRY: Final = "Entry"
 """In the place of an event: what a phase does at once when it is entered."""
 
 _BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
-    *("graph", "requirements", "policy", "taken_back", "pending", "plan", "last_plan", "unproven"),
+    *("graph", "requirements", "policy", "taken_back", "plan", "last_plan", "unproven"),
     *("slots", "allowed", "share", "repartition", "repartition_refused"),
 )
-"""What `hold.demand` looks at."""
+"""What `hold.demand` looks at, but for bounds that wait for their deadline."""
 
 Follows = Callable[[str, str], Collection[str]]
 """The phases that can follow a phase under an event or `ENTRY`, by the transition table."""
@@ -122,7 +122,7 @@ class Draft:
     def demand(self) -> Demand:
         """`hold.demand` of the state."""
         state = self.state
-        basis = _BASIS(state)
+        basis = (state.with_deadline and state.pending, *_BASIS(state))
         if self._demand is None or not all(map(operator.is_, self._basis, basis)):
             self._demand = hold.demand(state)
             self._basis = basis

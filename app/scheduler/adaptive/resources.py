@@ -155,15 +155,14 @@ def wait_anew(draft: Draft) -> None:
 def waiting_outlook(state: JobState) -> Outlook:
     """No attempt is started while another may live, nor while the cluster is unreachable, whatever the slots."""
     held = 0 if state.attempt_alive or state.cluster_unreachable else state.usable_slots
+    timing = Timing(stabilization_ms=stabilization_ms(state))
+    if not held:
+        return Outlook(sufficient=False, desired=False, timing=timing)
     # Bounds that wait for their deadline do not keep a job waiting that can run by the former ones.
     wanted = state.wanted_slots
     if hold.held(state):
         wanted = min(wanted, hold.demand(state).desired)
-    return Outlook(
-        sufficient=held > 0 and held >= state.declared_minimal,
-        desired=held > 0 and held >= wanted,
-        timing=Timing(stabilization_ms=stabilization_ms(state)),
-    )
+    return Outlook(sufficient=held >= state.declared_minimal, desired=held >= wanted, timing=timing)
 
 
 def stabilization_ms(state: JobState) -> int:

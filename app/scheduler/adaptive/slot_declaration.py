@@ -40,7 +40,7 @@ def declare(draft: Draft) -> None:
     """Declare the slots that the declared bounds need, unless exactly these are declared. While bounds wait for their
     deadline, the job can do with those that either they or the former ones need."""
     state = draft.state
-    if state.pending:
+    if state.with_deadline:
         wish = hold.asked(state)
         desired, minimal = wish.desired, min(hold.least_slots(state, wish), draft.demand.minimal)
     else:
