@@ -184,7 +184,8 @@ class Program:
             # What its checkpoint has, if there is one.
             partitions = attempt.checkpoint.partitions.setdefault(query.key, PARTITIONS)
         most = max(plan.values(), default=1)
-        own = {one: plan.get(one, most) for one in query.ids.values()}
+        uppers = query.uppers(partitions or 0)
+        own = {one: plan.get(one, min(uppers[name], most)) for name, one in query.ids.items()}
         self.running[query] = own
         self.awaits = False
         attempt.world.oracles.count("query started")
