@@ -1,13 +1,13 @@
 """One run of a query of a graph document: builds its plan, from its sources to what its sink gets, and starts it.
 
-Where a vertex gets its parallelism: at its valves (`app.driver.valves.insert`); a source splits its rows finely enough
-(`app.driver.sources.opening`).
+Where a vertex gets its parallelism: at its valves, which take the place of its marks (`app.driver.valves.marks`); a
+source splits its rows finely enough (`app.driver.sources.opening`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from app.driver.sinks.opening import open_sink
 from app.driver.sources.opening import Splits, open_stream, read_static
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.started_query import Shared, StartedQuery
-from app.driver.valves.insert import Label
-from app.driver.valves.spark import analysed, frame_in, kind_of, mark, new_valve
+from app.driver.valves.marks import Mark, marked, with_valves
+from app.driver.valves.spark import kind_of
 from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.analysis import Query
 from app.model.formats import rate_options
@@ -38,7 +38,7 @@ from app.model.sink_formats import OWN_SINKS
 
 
 class QueryBuilder:
-    """One query's vertices as DataFrames, with a valve behind each, and one in front of those without state."""
+    """One query's vertices as DataFrames, with a mark over each, and one below those without state."""
 
     def __init__(self, query: Query, splits: Splits, functions: Functions) -> None:
         self.query = query
@@ -48,7 +48,7 @@ class QueryBuilder:
         # What Spark knows of the files of the side tables.
         self._listings: list[Any] = []
 
-    def build(self, session: SparkSession, parallelism: Mapping[str, int]) -> DataFrame:
+    def build(self, session: SparkSession) -> DataFrame:
         """What the sink gets, in ``session``, which is the query's own.
 
         Raises:
@@ -58,7 +58,7 @@ class QueryBuilder:
         for vertex in self.query.static:
             self._frames[vertex.id] = guarded(vertex, partial(self._static, session, vertex))
         for vertex in self.query.flow:
-            self._frames[vertex.id] = guarded(vertex, partial(self._streaming, session, vertex, parallelism))
+            self._frames[vertex.id] = guarded(vertex, partial(self._streaming, session, vertex))
         return self._frames[self.query.sink.id]
 
     def check(self) -> None:
@@ -98,12 +98,10 @@ class QueryBuilder:
             return frame
         return apply_operation(session, vertex, self._frames, self._functions)
 
-    def _streaming(
-        self, session: SparkSession, vertex: JobVertex, parallelism: Mapping[str, int]
-    ) -> DataFrame:
+    def _streaming(self, session: SparkSession, vertex: JobVertex) -> DataFrame:
         if isinstance(vertex.operation, SourceSpec):
             frame = open_stream(session, vertex, self._splits)
-            return _through(Label(vertex.id), frame, parallelism)
+            return marked(frame, Mark(vertex.name))
         check_keys(vertex, self._frames)
         inputs = dict(self._frames)
         streams = self.query.streaming_inputs(vertex)
@@ -111,26 +109,13 @@ class QueryBuilder:
         if len(streams) == 1 and not vertex.stateful:
             (edge,) = streams
             moves = edge.partitioner in (Partitioner.HASH, Partitioner.REBALANCE)
-            front = Label(vertex.id, before=edge.vertex_id, spreads=moves)
-            inputs[edge.vertex_id] = _through(front, inputs[edge.vertex_id], parallelism, edge.keys)
+            front = Mark(vertex.name, reads=edge.vertex_name, moves=moves)
+            inputs[edge.vertex_id] = marked(inputs[edge.vertex_id], front, edge.keys)
             if vertex.is_sink:
                 return inputs[edge.vertex_id]
         frame = apply_operation(session, vertex, inputs, self._functions)
         # Where several streams come together, their tasks would add up.
-        return _through(Label(vertex.id, spreads=gathers), frame, parallelism)
-
-
-def _through(
-    label: Label, frame: DataFrame, parallelism: Mapping[str, int], keys: Sequence[str] = ()
-) -> DataFrame:
-    """``frame`` with the valve of ``label`` in it. ``keys``: those by which rows go to tasks."""
-    jvm: Any = frame.sparkSession._jvm
-    number, shuffle = label.setting(parallelism)
-    if keys:
-        node = mark(jvm, analysed(frame.repartition(number, *keys)), label.text)
-    else:
-        node = new_valve(jvm, analysed(frame), number, shuffle=shuffle, label=label.text)
-    return frame_in(frame.sparkSession, node)
+        return marked(frame, Mark(vertex.name, moves=gathers))
 
 
 class DocumentQuery(StartedQuery):
@@ -186,7 +171,7 @@ class DocumentQuery(StartedQuery):
             DriverError: they contradict each other, or a vertex cannot be built.
         """
         if not self._past.committed_ms:
-            self._frame = self._builder.build(self._session, self._plans.current.parallelism)
+            self._frame = self._builder.build(self._session)
             self._builder.check()
             if not isinstance(self._sink, NativeSink):
                 self._sink.check(self._frame)
@@ -198,7 +183,9 @@ class DocumentQuery(StartedQuery):
         check_planned_files(self.checkpoint_dir, notes=self.checkpoint_dir, may_be_gone=gone)
         frame, self._frame = self._frame, None
         if frame is None:
-            frame = self._builder.build(self._session, self._plans.current.parallelism)
+            frame = self._builder.build(self._session)
+        ids = {vertex.name: vertex.id for vertex in self.query.flow}
+        frame = with_valves(frame, ids, self._plans.current.parallelism)
         writer = frame.writeStream.outputMode(self.query.sink.operation.output_mode.value).option(  # type: ignore[union-attr]
             "checkpointLocation", str(self.checkpoint_dir)
         )

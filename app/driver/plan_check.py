@@ -1,7 +1,7 @@
 """Comparison of a document's vertices with Spark's plan, before anything runs.
 
-Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.document_query`): the
-operators in between are the vertex's own.
+Spark's analysed plan of each vertex is read down to the marks of its inputs (`app.driver.valves.marks`): the operators
+in between are the vertex's own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 
 from app.driver.failures import DriverError
 from app.driver.scala import plan_children
-from app.driver.valves.insert import Label
+from app.driver.valves.marks import read_mark
 from app.driver.valves.shape import STATE
-from app.driver.valves.spark import KINDS, analysed, label_of
+from app.driver.valves.spark import analysed
 from app.model.analysis import Query, upstream
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
@@ -41,7 +41,7 @@ class _Plan:
     """The streaming part of what a vertex makes of its inputs.
 
     ``state``: the operators that keep state. ``impossible``: what can be done to no stream. ``partial``: what would be
-    done to each micro-batch for itself. ``inputs``: ids of the vertices that it reads. ``others``: streams that are
+    done to each micro-batch for itself. ``inputs``: names of the vertices that it reads. ``others``: streams that are
     none of them.
     """
 
@@ -67,8 +67,8 @@ def check_plan(query: Query, frames: Mapping[str, DataFrame]) -> None:
     whole = _whole(query)
     for vertex in query.flow:
         if not vertex.is_source and not vertex.is_sink:
-            streams = {edge.vertex_id for edge in query.streaming_inputs(vertex)}
-            plan = _read(frames[vertex.id], vertex.id, streams)
+            streams = {edge.vertex_name for edge in query.streaming_inputs(vertex)}
+            plan = _read(frames[vertex.id], vertex.name, streams)
             _check_vertex(vertex, plan, streams, whole=vertex.id in whole)
 
 
@@ -118,8 +118,8 @@ def check_keys(vertex: JobVertex, frames: Mapping[str, DataFrame]) -> None:
 
 
 def _check_vertex(vertex: JobVertex, plan: _Plan, streams: set[str], *, whole: bool) -> None:
-    names = {edge.vertex_id: edge.vertex_name for edge in vertex.inputs}
-    if ignored := [names[each] for each in names if each in streams - plan.inputs]:
+    names = [edge.vertex_name for edge in vertex.inputs]
+    if ignored := [each for each in names if each in streams - plan.inputs]:
         raise _refused(
             vertex,
             f"does nothing with its input {ignored[0]}: its result does not depend on it. "
@@ -163,22 +163,21 @@ def _refused(vertex: JobVertex, what: str) -> DriverError:
 # ---- Spark's plan
 
 
-def _read(frame: DataFrame, vertex_id: str, streams: set[str]) -> _Plan:
+def _read(frame: DataFrame, vertex: str, streams: set[str]) -> _Plan:
     jvm: Any = frame.sparkSession._jvm
     plan = _Plan()
-    # Below its own valve.
+    # Below its own mark.
     waiting = plan_children(frame._jdf.queryExecution().analyzed())
     while waiting:
         node = waiting.pop()
         if not node.isStreaming():
             continue
         name = str(node.getClass().getSimpleName())
-        if name in KINDS and (text := label_of(jvm, node)):
-            # It reads an input through the valve behind that, or through its own in front.
-            label = Label.of(text)
-            read = label.before if label.vertex_id == vertex_id else label.vertex_id
-            if read in streams and (label.before is None or label.vertex_id == vertex_id):
-                plan.inputs.add(str(read))
+        if (mark := read_mark(jvm, node, name)) is not None:
+            # It reads an input through the mark over that, or through its own below it.
+            read = mark.reads if mark.vertex == vertex else mark.vertex
+            if read in streams and (not mark.reads or mark.vertex == vertex):
+                plan.inputs.add(read)
             else:
                 plan.others.append("that of another vertex")
             continue

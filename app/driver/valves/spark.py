@@ -26,7 +26,8 @@ Foreach = Literal["", "foreach", "foreachBatch"]
 
 KINDS: Final = ("Repartition", "RepartitionByExpression")
 _PHYSICAL_KINDS: Final = ("CoalesceExec", "ShuffleExchangeExec")
-_TAG: Final = "slotwise.valve"
+_LABEL: Final = "slotwise.valve"
+_MARK: Final = "slotwise.mark"
 _TRIGGERS: Final[Mapping[str, TriggerKind]] = {
     "ProcessingTimeTrigger": "processing-time",
     "AvailableNowTrigger": "available-now",
@@ -81,25 +82,47 @@ def with_children(jvm: Any, node: Any, children: Iterable[Any]) -> Any:
 def new_valve(jvm: Any, child: Any, number: int, *, shuffle: bool, label: str) -> Any:
     """A valve over ``child``. ``label`` is found again as `Valve.label` in the plan of the query."""
     node = jvm.org.apache.spark.sql.catalyst.plans.logical.Repartition(number, shuffle, child)
-    return mark(jvm, node, label)
+    return set_label(jvm, node, label)
 
 
-def mark(jvm: Any, node: Any, label: str) -> Any:
+def with_number(jvm: Any, node: Any, child: Any, number: int) -> Any:
+    """A repartition by the keys of ``node``, over ``child``."""
+    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+    keys, size = node.partitionExpressions(), node.optAdvisoryPartitionSize()
+    return logical.RepartitionByExpression(keys, child, scala_option(jvm, number), size)
+
+
+def set_label(jvm: Any, node: Any, label: str) -> Any:
     """Make a repartition the valve with this label."""
-    node.setTagValue(_tag(jvm), label)
+    node.setTagValue(_tag(jvm, _LABEL), label)
     return node
 
 
 def label_of(jvm: Any, node: Any) -> str:
     """The label of the valve that a logical operator is; empty if it is none."""
-    tag = node.getTagValue(_tag(jvm))
-    return str(tag.get()) if tag.isDefined() else ""
+    return _text_of(node, _tag(jvm, _LABEL))
 
 
-@lru_cache(maxsize=1)
-def _tag(jvm: Any) -> Any:
+def set_mark(jvm: Any, node: Any, text: str) -> Any:
+    """Make a repartition a mark (`app.driver.valves.marks`)."""
+    node.setTagValue(_tag(jvm, _MARK), text)
+    return node
+
+
+def mark_of(jvm: Any, node: Any) -> str:
+    """The text of the mark that a logical operator is; empty if it is none."""
+    return _text_of(node, _tag(jvm, _MARK))
+
+
+def _text_of(node: Any, tag: Any) -> str:
+    found = node.getTagValue(tag)
+    return str(found.get()) if found.isDefined() else ""
+
+
+@lru_cache(maxsize=2)
+def _tag(jvm: Any, name: str) -> Any:
     # Kept, because each name on the way to a class is a question to the JVM.
-    return jvm.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_TAG)
+    return jvm.org.apache.spark.sql.catalyst.trees.TreeNodeTag(name)
 
 
 # ---- the writer of a query
@@ -337,7 +360,7 @@ def self_test(session: SparkSession) -> None:
     try:
         frame = session.readStream.format("rate").load()
         plan = analysed(frame)
-        by_key = mark(jvm, analysed(frame.repartition(2, "value")), "by key")
+        by_key = set_label(jvm, analysed(frame.repartition(2, "value")), "by key")
         made = with_children(jvm, new_valve(jvm, plan, 2, shuffle=False, label="self-test"), [by_key])
         what = "operators Repartition and RepartitionByExpression whose numbers can be set"
         valves = valves_of(jvm, made)

@@ -40,7 +40,7 @@ def check(spark: SparkSession, directory: Path, query: Query, functions: Functio
     """Build ``query`` and compare it with its plan, as a driver does that starts it for the first time."""
     parallelism = {vertex.id: 1 for vertex in (*query.flow, *query.static)}
     builder = QueryBuilder(query, Splits({}, parallelism, directory / "splits"), functions)
-    builder.build(spark, parallelism)
+    builder.build(spark)
     builder.check()
 
 

@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 FILES = (
     "test_valves.py",
     "test_valves_plans.py",
+    "test_valves_marks.py",
     "test_valves_writers.py",
     "test_gate.py",
     "test_local_files.py",

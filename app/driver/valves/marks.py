@@ -1,0 +1,82 @@
+"""Marks of a document's vertices in the plan of its query: they say where its valves will be.
+
+A document's frames are built once, and its query is started any number of times, at any parallelism. So what stands in
+the frames is a mark, a repartition without effect, and a valve takes its place in the plan that is started. One is over
+what each vertex but a sink gives; another is below a vertex without state that has one streaming input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from app.driver.scala import plan_children
+from app.driver.valves.insert import Label
+from app.driver.valves.spark import (
+    KINDS,
+    analysed,
+    frame_in,
+    kind_of,
+    mark_of,
+    new_valve,
+    set_label,
+    set_mark,
+    with_children,
+    with_number,
+)
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT
+
+_NUMBER: Final = MAX_PARALLELISM_LIMIT + 1
+"""Of tasks, which no valve has: for Spark two repartitions of the same number are equal whatever they are tagged with,
+so that a node keeps the child that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """``vertex`` and ``reads`` are names: of the vertex that it is of, and of the one whose rows come to it, empty over
+    what ``vertex`` gives. ``moves``: rows go to other tasks there, also between stages of as many tasks."""
+
+    vertex: str
+    reads: str = ""
+    moves: bool = False
+
+    def label(self, ids: Mapping[str, str]) -> Label:
+        """That of its valve. ``ids``: of the vertices, by name."""
+        return Label(ids[self.vertex], before=ids[self.reads] if self.reads else None, spreads=self.moves)
+
+
+def marked(frame: DataFrame, mark: Mark, keys: Sequence[str] = ()) -> DataFrame:
+    """``frame`` with ``mark`` over it. ``keys``: the columns by which rows will go to tasks."""
+    jvm: Any = frame.sparkSession._jvm
+    node = analysed(frame.repartition(_NUMBER, *keys) if keys else frame.coalesce(_NUMBER))
+    return frame_in(frame.sparkSession, set_mark(jvm, node, json.dumps(asdict(mark))))
+
+
+def read_mark(jvm: Any, node: Any, kind: str) -> Mark | None:
+    """The mark that ``node`` is, whose class is ``kind``."""
+    text = mark_of(jvm, node) if kind in KINDS else ""
+    return Mark(**json.loads(text)) if text else None
+
+
+def with_valves(frame: DataFrame, ids: Mapping[str, str], parallelism: Mapping[str, int]) -> DataFrame:
+    """``frame`` with a valve in place of each mark. ``ids``: of the vertices, by name; ``parallelism``: by id."""
+    jvm: Any = frame.sparkSession._jvm
+
+    def built(node: Any) -> Any:
+        children = plan_children(node)
+        inputs = [built(each) if each.isStreaming() else each for each in children]
+        kind = kind_of(node)
+        mark = read_mark(jvm, node, kind)
+        if mark is None:
+            return with_children(jvm, node, inputs) if children else node
+        label = mark.label(ids)
+        number, shuffle = label.setting(parallelism)
+        if kind == "Repartition":
+            return new_valve(jvm, inputs[0], number, shuffle=shuffle, label=label.text)
+        return set_label(jvm, with_number(jvm, node, inputs[0], number), label.text)
+
+    return frame_in(frame.sparkSession, built(analysed(frame)))
