@@ -178,12 +178,11 @@ class Program:
             if query not in self.waiting:
                 self.waiting.append(query)
             return
-        attempt, plan = self.attempt, self.attempt.plan.parallelism
+        attempt, (plan, most) = self.attempt, self._planned()
         partitions = None
         if query.is_stateful:
             # What its checkpoint has, if there is one.
             partitions = attempt.checkpoint.partitions.setdefault(query.key, PARTITIONS)
-        most = max(plan.values(), default=1)
         uppers = query.uppers(partitions or 0)
         own = {one: plan.get(one, min(uppers[name], most)) for name, one in query.ids.items()}
         self.running[query] = own
@@ -216,10 +215,15 @@ class Program:
         for query in queries:
             self.start(query)
 
+    def _planned(self) -> tuple[dict[str, int], int]:
+        """The plan of now, without the number of what stands for a program without a query, which may have the id of a
+        vertex that comes; and its largest number."""
+        plan = self.attempt.plan.parallelism
+        return plan if len(plan) > 1 else {}, max(plan.values(), default=1)
+
     def numbers(self) -> dict[str, int]:
         """At what parallelism each vertex of the queries that run does."""
-        plan = self.attempt.plan.parallelism
-        most = max(plan.values(), default=1)
+        plan, most = self._planned()
         return {
             one: plan.get(one, min(own, most)) for each in self.running.values() for one, own in each.items()
         }

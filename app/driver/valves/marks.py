@@ -18,13 +18,13 @@ from app.driver.scala import plan_children
 from app.driver.valves.insert import Label
 from app.driver.valves.spark import (
     KINDS,
+    MARK,
     analysed,
     frame_in,
     kind_of,
-    mark_of,
+    label_of,
     new_valve,
     set_label,
-    set_mark,
     with_children,
     with_number,
 )
@@ -53,12 +53,12 @@ def marked(frame: DataFrame, mark: Mark, keys: Sequence[str] = ()) -> DataFrame:
     """``frame`` with ``mark`` over it. ``keys``: the columns by which rows will go to tasks."""
     jvm: Any = frame.sparkSession._jvm
     node = analysed(frame.repartition(_NUMBER, *keys) if keys else frame.coalesce(_NUMBER))
-    return frame_in(frame.sparkSession, set_mark(jvm, node, json.dumps(asdict(mark))))
+    return frame_in(frame.sparkSession, set_label(jvm, node, json.dumps(asdict(mark)), MARK))
 
 
 def read_mark(jvm: Any, node: Any, kind: str) -> Mark | None:
     """The mark that ``node`` is, whose class is ``kind``."""
-    text = mark_of(jvm, node) if kind in KINDS else ""
+    text = label_of(jvm, node, MARK) if kind in KINDS else ""
     return Mark(**json.loads(text)) if text else None
 
 

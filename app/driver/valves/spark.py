@@ -26,8 +26,9 @@ Foreach = Literal["", "foreach", "foreachBatch"]
 
 KINDS: Final = ("Repartition", "RepartitionByExpression")
 _PHYSICAL_KINDS: Final = ("CoalesceExec", "ShuffleExchangeExec")
-_LABEL: Final = "slotwise.valve"
-_MARK: Final = "slotwise.mark"
+VALVE: Final = "slotwise.valve"
+MARK: Final = "slotwise.mark"
+"""What a repartition may be, beside the job's own: a valve, or the mark of a vertex (`app.driver.valves.marks`)."""
 _TRIGGERS: Final[Mapping[str, TriggerKind]] = {
     "ProcessingTimeTrigger": "processing-time",
     "AvailableNowTrigger": "available-now",
@@ -92,30 +93,15 @@ def with_number(jvm: Any, node: Any, child: Any, number: int) -> Any:
     return logical.RepartitionByExpression(keys, child, scala_option(jvm, number), size)
 
 
-def set_label(jvm: Any, node: Any, label: str) -> Any:
-    """Make a repartition the valve with this label."""
-    node.setTagValue(_tag(jvm, _LABEL), label)
+def set_label(jvm: Any, node: Any, label: str, what: str = VALVE) -> Any:
+    """Make a repartition the valve, or the mark, with this label."""
+    node.setTagValue(_tag(jvm, what), label)
     return node
 
 
-def label_of(jvm: Any, node: Any) -> str:
-    """The label of the valve that a logical operator is; empty if it is none."""
-    return _text_of(node, _tag(jvm, _LABEL))
-
-
-def set_mark(jvm: Any, node: Any, text: str) -> Any:
-    """Make a repartition a mark (`app.driver.valves.marks`)."""
-    node.setTagValue(_tag(jvm, _MARK), text)
-    return node
-
-
-def mark_of(jvm: Any, node: Any) -> str:
-    """The text of the mark that a logical operator is; empty if it is none."""
-    return _text_of(node, _tag(jvm, _MARK))
-
-
-def _text_of(node: Any, tag: Any) -> str:
-    found = node.getTagValue(tag)
+def label_of(jvm: Any, node: Any, what: str = VALVE) -> str:
+    """The label of the valve, or mark, that a logical operator is; empty if it is none."""
+    found = node.getTagValue(_tag(jvm, what))
     return str(found.get()) if found.isDefined() else ""
 
 

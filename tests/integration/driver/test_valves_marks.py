@@ -16,7 +16,7 @@ from app.driver.sources.opening import Splits
 from app.driver.valves.insert import Label
 from app.driver.valves.marks import with_valves
 from app.driver.valves.query_valves import Valves
-from app.driver.valves.spark import analysed, label_of, mark_of
+from app.driver.valves.spark import MARK, analysed, label_of
 from app.driver.vertices import Functions
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
@@ -146,7 +146,7 @@ def labels(frame: DataFrame, query: Query) -> list[tuple[str, bool]]:
     found, waiting = [], [analysed(frame)]
     while waiting:
         node = waiting.pop()
-        assert not mark_of(jvm, node)
+        assert not label_of(jvm, node, MARK)
         if text := label_of(jvm, node):
             label = Label.of(text)
             found.append((names[label.vertex_id], label.before is not None))
