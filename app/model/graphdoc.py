@@ -49,7 +49,7 @@ from app.model.jobgraph import (
 )
 from app.model.locations import plain_location
 from app.model.sentences import kind_of, shown
-from app.model.sink_formats import SINK_FORMATS
+from app.model.sink_formats import FILE_SINKS
 from app.model.variables import VARIABLES
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
@@ -237,8 +237,7 @@ def _check_paths(errors: Errors, raw: list[RawVertex]) -> None:
                 f"{vertex.place}.sink.path",
                 f"{shown(path)} is what {source.place}.source reads: the job would read what it writes.",
             )
-        known = SINK_FORMATS.get(vertex.operation.format)
-        if known is not None and known.is_files and not errors.stored:
+        if vertex.operation.format in FILE_SINKS and not errors.stored:
             other = written.setdefault(plain_location(path), vertex)
             if other is not vertex:
                 errors.add(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from app.model.formats import FILE_FORMATS, FORMATS, option_faults
+from app.model.formats import FILE_FORMATS, rate_option_faults
 from app.model.graphdoc_fields import Fields
 from app.model.jobgraph import (
     JobType,
@@ -25,18 +25,20 @@ from app.model.sentences import hint, shown
 from app.model.sink_formats import (
     BATCH_SINKS,
     BATCH_TABLE,
+    FILE_SINKS,
     OWN_SINKS,
-    SIMILAR,
-    SINK_FORMATS,
-    SINKS,
+    TAKEN_OPTIONS,
     file_option_faults,
-    mode_fault,
-    sink_option_faults,
 )
 from app.model.sqltext import SqlTextError, check_query, tokens_of
 
 WRITE_MODES: Final = ("append", "upsert")
 MAX_OPTIONS: Final = 100
+
+# Spark does not mind how a format is spelled.
+_KNOWN_SOURCES: Final = (*FILE_FORMATS, "rate")
+_KNOWN_SINKS: Final = (*FILE_SINKS, *OWN_SINKS, "noop")
+_SIMILAR: Final = 0.75
 
 _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
 _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
@@ -61,35 +63,28 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
     if not _FORMAT.match(name):
         source.wrong("format", f"should be the name of a format, found {shown(name)}.")
         return None
-    name = name.lower() if name.lower() in FORMATS else name
-    known_format = FORMATS.get(name)
-    is_files = known_format is not None and known_format.is_files
+    name = name.lower() if name.lower() in _KNOWN_SOURCES else name
+    is_files = name in FILE_FORMATS
     path = _path(source, needed=is_files)
-    for key, sentence in () if source.errors.stored else option_faults(name, dict(options)):
-        source.wrong_option(key, sentence)
     if static and not is_files:
         source.wrong(
             "static", f"is for the formats {', '.join(FILE_FORMATS)} only, found format {shown(name)}."
         )
-    if known_format is not None and known_format.needs_schema and "schema" not in source:
-        if job_type is JobType.STREAMING and not static:
-            source.wrong(
-                "schema",
-                f"is missing: a streaming {name} source needs one, such as 'carrier STRING, delay INT'.",
-            )
-    elif known_format is not None and known_format.makes_rows:
-        _check_generator(source, name, job_type)
+    if name == "rate":
+        _check_rate(source, dict(options), job_type)
     if fields.errors.count > known:
         return None
     return SourceSpec(name, path, schema, options, static)
 
 
-def _check_generator(source: Fields, name: str, job_type: JobType) -> None:
+def _check_rate(source: Fields, options: dict[str, str], job_type: JobType) -> None:
+    for key, sentence in () if source.errors.stored else rate_option_faults(options):
+        source.wrong_option(key, sentence)
     for field in ("path", "schema"):
         if field in source:
-            source.wrong(field, f"is not a field of format {name}: it makes its rows itself.")
+            source.wrong(field, "is not a field of format rate: it makes its rows itself.")
     if job_type is JobType.BATCH:
-        source.wrong("format", f"{name} never ends: a BATCH job takes sources that end, such as files.")
+        source.wrong("format", "rate never ends: a BATCH job takes sources that end, such as files.")
 
 
 def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
@@ -107,16 +102,12 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
         _path(sink, needed=False)
         return None
     python = read_entry(sink, "python") if "python" in sink else None
-    path = _sink_path(sink, name, dict(options), job_type)
+    path = _sink_path(sink, name, job_type)
     if job_type is JobType.BATCH and name not in BATCH_SINKS:
         allowed = ", ".join(BATCH_SINKS)
         sink.wrong("format", f"{name} is for STREAMING jobs: the sink of a BATCH job is one of {allowed}.")
     elif name not in OWN_SINKS:
-        # A stored graph may be of an earlier version: its driver refuses what is not possible any more.
-        find = file_option_faults if job_type is JobType.BATCH and name != "noop" else sink_option_faults
-        if job_type is JobType.STREAMING and not fields.errors.stored and (fault := mode_fault(name, mode)):
-            sink.wrong("outputMode", fault)
-        for key, sentence in () if fields.errors.stored else find(name, dict(options)):
+        for key, sentence in () if fields.errors.stored else _sink_faults(name, dict(options), job_type):
             sink.wrong_option(key, sentence)
     elif OWN_SINKS[name].options:
         _database(sink, name, options)
@@ -127,36 +118,42 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
     return SinkSpec(name, path, mode, options, python)
 
 
-def _sink_path(sink: Fields, name: str, options: dict[str, str], job_type: JobType) -> str | None:
-    own, known = OWN_SINKS.get(name), SINK_FORMATS.get(name)
-    if own is not None and own.has_path:
-        return _path(sink, needed=True, local=True)
-    if own is not None or (known is not None and not known.has_path):
+def _sink_faults(name: str, options: dict[str, str], job_type: JobType) -> Iterator[tuple[str, str]]:
+    """The options of a sink that is none of our own that are wrong, each with a sentence without its beginning."""
+    if job_type is JobType.BATCH and name != "noop":
+        yield from file_option_faults(name, options)
+        return
+    for key in options:
+        if name == "noop":
+            yield key, "is not an option of sinks of format noop, which have none."
+        elif key.lower() in TAKEN_OPTIONS:
+            yield key, f"is not an option of sinks of format {name}: {TAKEN_OPTIONS[key.lower()]}."
+
+
+def _sink_path(sink: Fields, name: str, job_type: JobType) -> str | None:
+    own = OWN_SINKS.get(name)
+    if (own is not None and not own.has_path) or name == "noop":
         if "path" in sink:
             sink.wrong("path", f"is not a field of a sink of format {name}.")
         return None
-    if known is None or not known.has_table:
-        return _path(sink, needed=known is not None, local=job_type is JobType.BATCH)
-    if ("path" in sink) is bool(options.get("table", "").strip()):
-        sink.wrong(
-            "path",
-            f"or options.table is expected, one of them: it says where a sink of format {name} writes.",
-        )
-        return None
-    return _path(sink, needed=False)
+    return _path(
+        sink,
+        needed=own is not None or name in FILE_SINKS,
+        local=own is not None or job_type is JobType.BATCH,
+    )
 
 
 def _sink_format(sink: Fields) -> str | None:
     if "format" not in sink and "python" in sink:
         return "python"
-    expected = f"{', '.join(SINKS)} or the name of another format of Spark's"
+    expected = f"{', '.join(OWN_SINKS)} or the name of a format of Spark's, such as parquet"
     if (name := sink.needed("format", expected)) is None:
         return None
-    near = difflib.get_close_matches(name[:80].lower(), SINKS, n=1, cutoff=SIMILAR)
+    near = difflib.get_close_matches(name[:80].lower(), OWN_SINKS, n=1, cutoff=_SIMILAR)
     if not _FORMAT.match(name) or (near and near[0] != name.lower()):
-        sink.wrong("format", f"should be {expected}, found {shown(name)}.{hint(name, SINKS)}")
+        sink.wrong("format", f"should be {expected}, found {shown(name)}.{hint(name, OWN_SINKS)}")
         return None
-    name = name.lower() if near else name
+    name = name.lower() if name.lower() in _KNOWN_SINKS else name
     if name == "python" and "python" not in sink:
         sink.wrong("python", "is missing: module:function is expected.")
     if name != "python" and "python" in sink:

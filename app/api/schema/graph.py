@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from app.model.formats import FORMATS
+from app.model.formats import FILE_FORMATS
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, Exchange, JobType, OutputMode, Partitioner
-from app.model.sink_formats import SINKS
+from app.model.sink_formats import OWN_SINKS
 
 _PARALLELISM = {"type": "integer", "minimum": 1, "maximum": MAX_PARALLELISM_LIMIT}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -54,7 +54,7 @@ _INPUT = {
 _SOURCE = _closed(
     ["format"],
     {
-        "format": _text(f"{', '.join(FORMATS)}, or another source of Spark's by its name."),
+        "format": _text(f"rate, {', '.join(FILE_FORMATS)}, kafka, or another source of Spark's by its name."),
         "path": {"type": "string"},
         "schema": _text("Column names and types, as in Spark's DDL."),
         "options": _VALUES,
@@ -65,7 +65,7 @@ _SOURCE = _closed(
 _SINK = _closed(
     ["format"],
     {
-        "format": _text(f"{', '.join(SINKS)}, or another sink of Spark's by its name."),
+        "format": _text(f"{', '.join(OWN_SINKS)}, or a sink of Spark's by its name, such as parquet."),
         "path": {"type": "string"},
         "outputMode": _one_of(OutputMode),
         "options": _VALUES,

@@ -28,8 +28,10 @@ from app.driver.scala import scala_option
 from app.driver.sinks.base import os_error
 from app.driver.valves.spark import WriterFacts
 from app.model.jobgraph import SinkSpec
-from app.model.sink_formats import FILE_SINKS, SINK_FORMATS, mode_fault, sink_option_faults
+from app.model.sink_formats import FILE_SINKS
 
+_TABLES: Final = ("delta", "iceberg")
+"""Formats whose option `table` names where they write."""
 _CLAIM: Final = "_slotwise"
 """Readers that list the folder leave out what begins so."""
 
@@ -52,16 +54,7 @@ class NativeSink:
     def open(
         cls, vertex: str, spec: SinkSpec, session: SparkSession, checkpoint: Path, lock_file: str
     ) -> NativeSink:
-        """
-        Raises:
-            DriverError: its output mode or an option is not possible.
-        """
-        faults = [("outputMode", sentence)] if (sentence := mode_fault(spec.format, spec.output_mode)) else []
-        faults += sink_option_faults(spec.format, dict(spec.options))
-        for field, sentence in faults:
-            raise DriverError(f"The sink {vertex}: {field} {sentence}", vertex=vertex)
-        known = SINK_FORMATS.get(spec.format)
-        if known is None or not known.is_files:
+        if spec.format not in FILE_SINKS:
             return cls(vertex, spec, session, checkpoint, lock_file)
         path = spec.path or ""
         return cls(vertex, spec, session, checkpoint, lock_file, path, directory_of(session, path))
@@ -69,8 +62,7 @@ class NativeSink:
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start what ``writer`` has so far into this sink."""
         options = dict(self.spec.options)
-        known = SINK_FORMATS.get(self.spec.format)
-        table = options.pop("table", None) if known is not None and known.has_table else None
+        table = options.pop("table", None) if self.spec.format.lower() in _TABLES else None
         for name, value in options.items():
             writer = writer.option(name, value)
         writer = writer.format(self.spec.format)

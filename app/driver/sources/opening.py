@@ -21,12 +21,16 @@ from pyspark.sql.types import StructType
 from app.driver.failures import DriverError, one_line
 from app.driver.valves.spark import frame_in
 from app.durablefiles import write_whole
-from app.model.formats import FORMATS, option_faults
+from app.model.formats import FILE_FORMATS
 from app.model.jobgraph import JobVertex, SourceSpec
 
 _PARTS: Final = "spark.sql.files.minPartitionNum"
 _OPEN_COST: Final = "spark.sql.files.openCostInBytes"
 _INFERENCE: Final = "spark.sql.streaming.schemaInference"
+_SPLIT_OPTIONS: Final = {"kafka": "minPartitions", "rate-micro-batch": "numPartitions"}
+"""What says before a query starts into how many parts a batch is to be split at least, if nothing says it later."""
+_WITH_SCHEMA: Final = ("avro", "orc", "parquet", "text")
+"""Of files that name their columns: those of others would be guessed anew at each start."""
 
 
 def open_stream(spark: SparkSession, vertex: JobVertex, splits: Splits) -> DataFrame:
@@ -36,14 +40,11 @@ def open_stream(spark: SparkSession, vertex: JobVertex, splits: Splits) -> DataF
         DriverError: an option, the path or the schema is wrong. The message names it.
     """
     source = _source(vertex)
-    known = FORMATS.get(source.format)
-    if faults := option_faults(source.format, dict(source.options)):
-        raise _refused(vertex, " ".join(f"Option {name} {rest}" for name, rest in faults))
     if source.format == "rate":
         return _open_rate(spark, vertex, source, splits)
-    if known is None or not known.is_files:
+    if source.format not in FILE_FORMATS:
         return _loaded(vertex, source, spark.readStream, with_split_option(source, splits.wanted(vertex.id)))
-    own = splits.session(vertex.id, spark)
+    own = splits.session(vertex.id, spark, infers=source.format in _WITH_SCHEMA)
     frame = _loaded(vertex, source, own.readStream, dict(source.options))
     return frame_in(spark, frame._jdf.queryExecution().analyzed())
 
@@ -51,8 +52,7 @@ def open_stream(spark: SparkSession, vertex: JobVertex, splits: Splits) -> DataF
 def with_split_option(source: SourceSpec, parts: int) -> dict[str, str]:
     """The options of ``source``, and, where its format has an option for that, into how many parts it is to split."""
     options = dict(source.options)
-    known = FORMATS.get(source.format)
-    wanted = known.split_option if known is not None else ""
+    wanted = _SPLIT_OPTIONS.get(source.format.lower(), "")
     if wanted and wanted.lower() not in {name.lower() for name in options}:
         options[wanted] = str(parts)
     return options
@@ -139,11 +139,12 @@ class Splits:
         """Into how many parts the batches of a source are to be split, at least."""
         return self._numbers[vertex_id]
 
-    def session(self, vertex_id: str, session: SparkSession) -> SparkSession:
-        """The session for the stream of a source of files, with the settings of ``session``."""
+    def session(self, vertex_id: str, session: SparkSession, *, infers: bool = False) -> SparkSession:
+        """The session for the stream of a source of files, with the settings of ``session``. ``infers``: Spark may take
+        the columns from the files."""
         own = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
         # By Spark's own measure, 4 MB a file, small files would all be one part.
-        for name, value in ((_OPEN_COST, "1"), (_INFERENCE, "true")):
+        for name, value in ((_OPEN_COST, "1"), (_INFERENCE, str(infers).lower())):
             if name not in self._conf:
                 own.conf.set(name, value)
         if _PARTS not in self._conf:

@@ -146,6 +146,12 @@ def test_a_folder_of_another_query_is_refused_and_so_are_rows_that_do_not_fit(ri
     failed = failure_of(rig, text, checkpoint_dir=str(rig.directory / "third"))
     assert "Text" in failed["error"], failed
 
+    # What only Spark knows of a sink: it adds to files, and nothing else.
+    updated = numbers({**orc_in(rig), "outputMode": "update"}, rows=3_000)
+    failed = failure_of(rig, updated, checkpoint_dir=str(rig.directory / "fourth"))
+    assert "orc" in failed["error"] and "update" in failed["error"].lower(), failed
+    assert failed["vertex"] is not None and not failed["recoverable"], failed
+
 
 @pytest.mark.long
 def test_the_console_is_stopped_between_two_batches_and_gets_every_result(rig: Bench) -> None:

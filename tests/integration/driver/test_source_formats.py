@@ -88,11 +88,8 @@ def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) ->
     [
         (source("csv", Path("/nowhere"), "id INT"), "there is no directory or file /nowhere"),
         (source("csv", Path("/"), "id INT,,"), "Spark cannot read it as csv: [PARSE_SYNTAX_ERROR]"),
-        (source("json", Path("/"), "id INT", finite="true"), "set slotwise.batch.trigger to available-now"),
-        (
-            source("rate", rowsPerSecond="0"),
-            "rowsPerSecond should be a number above 0, at most 1e+12, found '0'",
-        ),
+        (source("csv", Path("/")), "Spark cannot read it as csv: Schema must be specified"),
+        (source("rate-micro-batch"), "Spark cannot read it as rate-micro-batch: "),
         (source("rate-micro-batch", rowsPerBatch="many"), "Spark cannot read it as rate-micro-batch: "),
         (source("nonsense", Path("/x")), "Spark cannot read it as nonsense"),
         (source("kafka", subscribe="orders"), "Spark cannot read it as kafka: "),

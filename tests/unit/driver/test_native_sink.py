@@ -16,7 +16,7 @@ from app.driver.failures import DriverError
 from app.driver.locks import take_driver_lock
 from app.driver.sinks import native
 from app.driver.sinks.native import NativeSink
-from app.model.jobgraph import OutputMode, SinkSpec
+from app.model.jobgraph import SinkSpec
 from app.model.locations import plain_location
 
 
@@ -122,21 +122,6 @@ def test_a_folder_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("", encoding="utf-8")
     with pytest.raises(DriverError, match=r"The directory .*/out cannot be written: "):
         opened(tmp_path).prepare()
-
-
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        (SinkSpec("json", "/out", OutputMode.UPDATE), "outputMode update is not possible with files"),
-        (
-            SinkSpec("csv", "/out", options=(("batchColumn", "b"),)),
-            "batchColumn is not an option of sinks of format csv",
-        ),
-    ],
-)
-def test_a_stored_job_of_an_earlier_version_is_refused(tmp_path: Path, spec: SinkSpec, sentence: str) -> None:
-    with pytest.raises(DriverError, match=f"The sink store: {sentence}"):
-        opened(tmp_path, spec)
 
 
 def test_what_is_elsewhere_is_not_looked_at(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_all_errors_come_at_once_each_with_its_place() -> None:
                 {"name": "a", "source": {"format": "csv", "path": "in/"}, "parallelism": 0},
                 {"name": "b", "inputs": ["aa"], "sql": "SELECT * FROM a"},
                 {"name": "b", "inputs": [{"vertex": "a", "partitioner": "HASHED"}], "python": "m:f", "x": 1},
-                {"name": "d", "inputs": ["b"], "sink": {"format": "parket"}},
+                {"name": "d", "inputs": ["b"], "sink": {"format": "par ket"}},
                 7,
             ],
         }
@@ -51,7 +51,6 @@ def test_all_errors_come_at_once_each_with_its_place() -> None:
         "type",
         "config",
         "vertices[0].source.path",
-        "vertices[0].source.schema",
         "vertices[0].parallelism",
         "vertices[2].x",
         "vertices[2].inputs[0].partitioner",
