@@ -22,7 +22,7 @@ from app.model import sentences
 from app.model.ids import is_id
 from app.model.jobgraph import JobGraph
 from app.model.sentences import shown
-from app.model.strictjson import StrictJsonError, decode_json_strict
+from app.model.strictjson import StrictTextError, decode_json_strict
 
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 T = TypeVar("T")
@@ -128,7 +128,7 @@ async def read_json_object(
     def parsed(text: bytes) -> T:
         try:
             value = decode_json_strict(text)
-        except StrictJsonError as error:
+        except StrictTextError as error:
             raise bad_request(*error.errors) from None
         if not isinstance(value, dict):
             raise bad_request(

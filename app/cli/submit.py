@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
-from app.api.yamltext import StrictYamlError, decode_yaml_strict
+from app.api.yamltext import decode_yaml_strict
 from app.cli.client import Client, Json
 from app.cli.errors import CliError, TimeIsOver, UsageError
 from app.cli.events import LOOK_S, JobChanges
@@ -34,7 +34,7 @@ from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import is_program, parse_submitted
 from app.model.status import TERMINAL_STATUSES
-from app.model.strictjson import StrictJsonError, decode_json_strict
+from app.model.strictjson import StrictTextError, decode_json_strict
 
 JobFileArgument = Annotated[
     Path,
@@ -145,7 +145,7 @@ def read_document(path: Path, noun: str, expected: str) -> dict[str, Any]:
     try:
         is_json = path.suffix.lower() == ".json"
         document = decode_json_strict(content) if is_json else decode_yaml_strict(content)
-    except (StrictJsonError, StrictYamlError) as error:
+    except StrictTextError as error:
         raise UsageError(f"The {noun} {path} cannot be used.", *error.errors) from None
     if not isinstance(document, dict):
         raise UsageError(f"The {noun} {path} should be {expected}.")

@@ -36,6 +36,8 @@ YAML = {
     "flow": b"[" + b"[]," * (SIZE // 3 - 10) + b"[]]",
     "keys": "\n".join(f"k{n:x}: 1" for n in range(SIZE // 11)).encode(),
     "aliases": b"a: &x [" + b"1," * 1900 + b"1]\nb: [" + b"*x," * 99 + b"*x]\n",
+    "aliases in aliases": b"a0: &a0 []\n"
+    + b"".join(b"a%d: &a%d %s*a%d%s\n" % (n, n, b"[" * 60, n - 1, b"]" * 60) for n in range(1, 30)),
     "anchors": b"[" + b"&a 1," * (SIZE // 5 - 10) + b"1]",
 }
 

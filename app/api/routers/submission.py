@@ -27,13 +27,13 @@ from app.api.schema import runs as schema
 from app.api.schema.base import made_of
 from app.api.schema.graph import GRAPH_EXAMPLE, GRAPH_SCHEMA, PROGRAM_SCHEMA
 from app.api.schema.jobs import Submitted
-from app.api.yamltext import StrictYamlError, decode_yaml_strict
+from app.api.yamltext import decode_yaml_strict
 from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, parse_submitted
 from app.model.jobgraph import JobGraph
 from app.model.masking import masked_document
 from app.model.sentences import shown
-from app.model.strictjson import StrictJsonError, decode_json_strict
+from app.model.strictjson import StrictTextError, decode_json_strict
 from app.scheduler.adaptive.version_state import VersionNote
 from app.worker.requests.submission_keys import key_of, key_of_version
 
@@ -117,7 +117,7 @@ async def _read(body: bytes, files: dict[str, bytes], *, is_json: bool) -> Sent:
 
     try:
         return await decoded(parsed, body)
-    except (StrictJsonError, StrictYamlError, GraphErrors) as error:
+    except (StrictTextError, GraphErrors) as error:
         raise bad_request(*error.errors) from None
 
 

@@ -161,7 +161,7 @@ def test_a_graph_is_read_as_the_server_reads_it(tmp_path: Path) -> None:
 def test_a_json_graph_is_read_as_json_with_the_place_of_an_error(
     slotwise: Run, fake: Any, tmp_path: Path
 ) -> None:
-    (tmp_path / "g.json").write_text('{"name": "x",\n "name": "y"}')
+    (tmp_path / "g.json").write_text('{"name": "x",\n name: "y"}')
     outcome = slotwise("submit", str(tmp_path / "g.json"))
     assert outcome.status == 2
     assert "The JSON is not valid in line 2" in outcome.err

@@ -126,7 +126,7 @@ def test_the_resolved_document_means_the_same_graph(value: dict[str, Any]) -> No
     resolved = to_document(graph)
     assert parse_document(resolved) == graph
     assert to_document(parse_document(resolved)) == resolved
-    assert parse_document(decode_json_strict(json.dumps(resolved))) == graph
+    assert parse_document(decode_json_strict(json.dumps(resolved).encode())) == graph
 
 
 def test_a_graph_survives_yaml() -> None:

@@ -11,15 +11,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.yamltext import MAX_ALIASES, StrictYamlError, decode_yaml_strict
+from app.api.yamltext import MAX_ALIASES, decode_yaml_strict
+from app.model.strictjson import StrictTextError
 
 
 def read(text: str) -> Any:
     return decode_yaml_strict(text.encode())
 
 
-def refusal(data: bytes | str) -> StrictYamlError:
-    with pytest.raises(StrictYamlError) as caught:
+def refusal(data: bytes | str) -> StrictTextError:
+    with pytest.raises(StrictTextError) as caught:
         decode_yaml_strict(data if isinstance(data, bytes) else data.encode())
     assert caught.value.errors == [str(caught.value)]
     assert "\n" not in str(caught.value)
@@ -29,7 +30,7 @@ def refusal(data: bytes | str) -> StrictYamlError:
 @pytest.mark.parametrize(
     ("text", "line", "column", "part"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, 1, "'a' is written twice; the first is in line 1"),
+        ("a: 1\nb: 2\na: 3\n", 3, 1, "'a' is written twice"),
         ("x:\n  {a: 1, 'a': 2}", 2, 10, "'a' is written twice"),
         ("name: no", 1, 7, "'no' without quotes is a boolean to some readers"),
         ("a: [Yes]", 1, 5, "write true or false, or put it in quotes"),
@@ -43,13 +44,15 @@ def refusal(data: bytes | str) -> StrictYamlError:
         ("a: *x", 1, 4, "no anchor before it"),
         ("password: !hunter2", 1, 11, "a text that begins with ! belongs in quotes"),
         ("password: *hunter2", 1, 11, "a text that begins with * belongs in quotes"),
-        ("a: &x [*x]", 1, 8, "stands within what it means"),
+        ("a: &x [*x]", 1, 4, "nested too deeply"),
+        ("a: &x [1]\nb: &x [2]", 2, 4, "found duplicate anchor"),
+        ("a: ! 2", 1, 4, "tags such as"),
+        ("a: !!str [b]", 1, 4, "tags such as"),
+        ("a: !plain yes", 1, 4, "tags such as"),
         ("? [a]\n: 1", 1, 3, "a key should be a text, not a list or a mapping"),
         ("1: a", 1, 1, "put '1' in quotes"),
         ("null: a", 1, 1, "put 'null' in quotes"),
         ("true: a", 1, 1, "put 'true' in quotes"),
-        ("a: &x b\n*x : 1", 2, 1, "a key should be a text, not an alias"),
-        ("&x a: b", 1, 1, "a key must not have an anchor"),
         ("a: 9223372036854775808", 1, 4, "64 bits"),
         ("a: " + "9" * 5000, 1, 4, "64 bits"),
         ("a: 1e400", 1, 4, "too large for a double"),
@@ -74,7 +77,7 @@ def test_text_that_is_not_utf8_is_refused_at_the_first_wrong_byte() -> None:
 
 
 def test_control_characters_are_refused() -> None:
-    assert "line 2" in str(refusal("a: 1\nb: \x01"))
+    assert "line 2" in str(refusal("a: \xe4\xe4\nb: \x01\n\n\n"))
 
 
 def test_what_other_readers_guess_at_stays_text() -> None:
@@ -92,8 +95,8 @@ def test_what_other_readers_guess_at_stays_text() -> None:
 
 
 def test_scalars() -> None:
-    text = "[1, -2, +3, 1.5, 1e3, true, FALSE, ~, null, , 'yes', \"1\", !!str 1, ! 2, |-\n  no\n ]"
-    expected = [1, -2, 3, 1.5, 1000.0, True, False, None, None, "yes", "1", "1", "2"]
+    text = "[1, -2, +3, 1.5, 1e3, true, FALSE, ~, null, , 'yes', \"1\", !!str 1, |-\n  no\n ]"
+    expected = [1, -2, 3, 1.5, 1000.0, True, False, None, None, "yes", "1", "1"]
     assert read(text.replace(" , '", " '").replace(", |-\n  no\n ", "")) == expected
     assert read("a: |-\n  no\nb: >-\n  x\n  y\nc:") == {"a": "no", "b": "x y", "c": None}
 
@@ -103,6 +106,7 @@ def test_an_alias_gives_a_value_of_its_own() -> None:
     assert value == {"a": {"k": [1]}, "b": {"k": [1]}, "c": "text", "d": "text"}
     value["a"]["k"].append(2)
     assert value["b"] == {"k": [1]}
+    assert read("&x a: &y b\nc: *x\n*y : d") == {"a": "b", "c": "a", "b": "d"}
 
 
 def test_alias_bombs_are_refused() -> None:
@@ -111,6 +115,8 @@ def test_alias_bombs_are_refused() -> None:
     levels = ["l0: &l0 [" + ", ".join(["x"] * 50) + "]"]
     levels += [f"l{n}: &l{n} [" + ", ".join([f"*l{n - 1}"] * 12) + "]" for n in range(1, 9)]
     assert "too many values" in str(refusal("\n".join(levels)))
+    chain = ["l0: &l0 1"] + [f"l{n}: &l{n} {'[' * 9}*l{n - 1}{']' * 9}" for n in range(1, 99)]
+    assert "nested too deeply" in str(refusal("\n".join(chain)))
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
@@ -153,6 +159,6 @@ def test_json_is_yaml(value: Any) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         value = read(text)
-    except StrictYamlError:
+    except StrictTextError:
         return
     json.dumps(value, allow_nan=False)
