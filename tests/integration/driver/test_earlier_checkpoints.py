@@ -183,8 +183,9 @@ def continue_all(rig: Bench, document: dict[str, Any]) -> None:
     shutil.copy(HERE / "functions.py", rig.artifacts_dir)
     driver = rig.start(document, available_now=True)
     wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
-    failed = rig.control_plane.of_type("failed")
-    assert not failed, failed[0]["error"]
+    for failed in rig.control_plane.of_type("failed"):
+        whose = [case for case in cases() if query_id(*case) == failed["query_id"]]
+        raise AssertionError(f"{whose or 'the job'}: {failed['error']}")
     assert driver.exit_status() == 0, driver.log
 
 
