@@ -15,6 +15,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from app.driver.checkpoints import standing
 from tests.checkpoints.stored import (
     BEFORE,
     FILES,
@@ -23,6 +24,7 @@ from tests.checkpoints.stored import (
     SIDE,
     STATES,
     at,
+    checkpoint_of,
     home,
     put,
     query_id,
@@ -31,7 +33,7 @@ from tests.checkpoints.stored import (
     table_of,
     unpack,
 )
-from tests.integration.driver.harness import Bench, bench, wait_for
+from tests.integration.driver.harness import Bench, Driver, bench, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -152,7 +154,7 @@ EXPECTED: dict[str, Callable[[], Rows]] = {
     "two_sources": lambda: counts([*LEFT, *RIGHT]),
 }
 
-KINDS = [kind for kind in EXPECTED if (stored() / f"{kind}-whole.tar.xz").exists()]
+CASES = [(kind, state) for kind in EXPECTED for state in STATES]
 
 
 # -- the run
@@ -162,20 +164,19 @@ KINDS = [kind for kind in EXPECTED if (stored() / f"{kind}-whole.tar.xz").exists
 def outputs(tmp_path_factory: pytest.TempPathFactory, class_data_archive: Path) -> Iterator[dict[Any, Any]]:
     """What each query has written before and in the end, by kind and state."""
     folder = stored()
+    Driver.environment["_SLOTWISE_DRIVER_ARCHIVE"] = str(class_data_archive)
     with home(), bench(tmp_path_factory.mktemp("earlier")) as rig:
         for archive in folder.glob("*.tar.xz"):
             unpack(archive)
-        before = {each: (query_id(*each), rows_in(table_of(*each))) for each in cases()}
+        found = {each: standing(checkpoint_of(*each)).is_whole for each in CASES}
+        assert found == {each: each[1] == "whole" for each in CASES}
+        before = {each: (query_id(*each), rows_in(table_of(*each))) for each in CASES}
         for state in STATES:
             # The batch that is open has the file that it was planned with.
             for number in range(len(BEFORE[state]) + (state == "open"), FILES):
                 put(state, number)
         continue_all(rig, json.loads((folder / "document.json").read_text(encoding="utf-8")))
-        yield {each: (*before[each], query_id(*each), rows_in(table_of(*each))) for each in cases()}
-
-
-def cases() -> list[tuple[str, str]]:
-    return [(kind, state) for kind in KINDS for state in STATES]
+        yield {each: (*before[each], query_id(*each), rows_in(table_of(*each))) for each in CASES}
 
 
 def continue_all(rig: Bench, document: dict[str, Any]) -> None:
@@ -184,12 +185,12 @@ def continue_all(rig: Bench, document: dict[str, Any]) -> None:
     driver = rig.start(document, available_now=True)
     wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
     for failed in rig.control_plane.of_type("failed"):
-        whose = [case for case in cases() if query_id(*case) == failed["query_id"]]
+        whose = [case for case in CASES if query_id(*case) == failed["query_id"]]
         raise AssertionError(f"{whose or 'the job'}: {failed['error']}")
     assert driver.exit_status() == 0, driver.log
 
 
-@pytest.mark.parametrize(("kind", "state"), cases())
+@pytest.mark.parametrize(("kind", "state"), CASES)
 def test_a_checkpoint_of_earlier_code_is_continued(outputs: dict[Any, Any], kind: str, state: str) -> None:
     query, before, same_query, after = outputs[kind, state]
     assert same_query == query, "it began anew"

@@ -1,7 +1,8 @@
 """The other PySparks that are supported: what is tested of valves with this one holds there too.
 
 Each run is pytest with the Python of an environment that has that PySpark: the fifty changes, the shapes of
-plans, the writers; and the redistribution of state where there is any.
+plans, the writers, and checkpoints that earlier code wrote with that PySpark; and the redistribution of state where
+there is any.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ FILES = (
     "test_valves_writers.py",
     "test_gate.py",
     "test_local_files.py",
+    "test_earlier_checkpoints.py",
 )
 # PySpark 4.1 cannot redistribute state.
 MORE = {"4.2.0": ("test_program_repartition.py",)}
