@@ -244,17 +244,18 @@ def _text_of(error: BaseException) -> str:
 
 
 def _first_paragraph(text: str) -> str:
-    """What a Spark message says, without 'query terminated' around it and the JVM stack and hints behind it."""
+    """What a Spark message says, without 'query terminated' around it and the plan, the JVM stack and hints behind."""
     stripped = _ERROR_CLASS.sub("", _QUERY_PREAMBLE.sub("", text.strip()))
     kept: list[str] = []
     for line in stripped.splitlines():
-        if _BEHIND.match(line.strip()):
+        if _BEHIND.match(line.strip()) or (kept and kept[-1].endswith(";")):
+            # Behind a semicolon comes the whole plan.
             break
         if not line.strip() and kept:
             break
         kept.append(line.strip())
     paragraph = " ".join(kept)
-    return paragraph.partition("SQLSTATE: ")[0].rstrip()
+    return paragraph.partition("SQLSTATE: ")[0].rstrip().removesuffix(";")
 
 
 def _place(text: str) -> str | None:

@@ -107,6 +107,17 @@ def test_a_cause_that_came_as_text_is_told() -> None:
     assert sentence == "The job failed: IOException: No space left on device"
 
 
+def test_a_refusal_of_sparks_analysis_is_told_without_its_plan() -> None:
+    class AnalysisException(Exception):
+        __module__ = "pyspark.errors.exceptions.captured"
+
+    said = "Except on a streaming DataFrame/Dataset on the right is not supported"
+    plan = "~Except false\n:- ~Repartition 32769, false\n+- ~Project [value#1L]\n"
+    failure = describe(AnalysisException(f"{said};\n{plan}"), vertex="v")
+    assert failure.sentence == f"Vertex v failed: AnalysisException: {said}"
+    assert "Project" in failure.stack
+
+
 def of_a_query(message: str, *causes: str) -> Exception:
     """As PySpark has it: the stack of the JVM is not in its text."""
     begin = f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {message} SQLSTATE: XXKST"
