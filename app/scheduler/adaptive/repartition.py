@@ -165,6 +165,8 @@ def give_up(draft: Draft, error: str) -> None:
     else:
         timeline.close_record(draft, TerminatedReason.EXCEPTION_OCCURRED, message=sentence, exception=error)
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=sentence)
+    # The upper bounds are within the partitions again.
+    slot_declaration.declare(draft)
 
 
 def failed_try(draft: Draft, error: str, *, final: bool) -> None:

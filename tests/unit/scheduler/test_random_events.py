@@ -411,7 +411,9 @@ class Life(RuleBasedStateMachine):
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        few = job.state.usable_slots < Demand.of(job.graph, job.state.bounds).minimal
+        # Those of before come back if the deadline of the present ones passes.
+        bounds = (job.state.bounds, hold.without(job.state.bounds, job.state.with_deadline))
+        few = any(job.state.usable_slots < Demand.of(job.graph, each).minimal for each in bounds)
         if self.trigger % 2 or few or job.state.cluster_unreachable:
             self.tell(SlotsChanged(ENOUGH_SLOTS))
         if job.batch % 2:
