@@ -185,7 +185,7 @@ class DocumentQuery(StartedQuery):
         if frame is None:
             frame = self._builder.build(self._session)
         ids = {vertex.name: vertex.id for vertex in self.query.flow}
-        frame = with_valves(frame, ids, self._plans.current.parallelism)
+        frame = guarded(self.query.sink, partial(with_valves, frame, ids, self._plans.current.parallelism))
         writer = frame.writeStream.outputMode(self.query.sink.operation.output_mode.value).option(  # type: ignore[union-attr]
             "checkpointLocation", str(self.checkpoint_dir)
         )

@@ -151,6 +151,8 @@ _HINTS = {
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)$')
 _QUERY_PREAMBLE = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _BEHIND = re.compile(r"at [\w.$/<>-]+\(|at (?:org|java|scala)\.|JVM stacktrace|Driver stacktrace|== ")
+# The first node of a plan that streams or is not resolved, behind what Spark says of it.
+_PLAN = re.compile(r"[~'!][A-Z]\w+")
 _CAUSED_BY = re.compile(r"^\s*Caused by: ", re.MULTILINE)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _SQL_STATE = re.compile(r"(?<!\s)\s*+SQLSTATE: \w{5}\s*+\Z")
@@ -248,8 +250,7 @@ def _first_paragraph(text: str) -> str:
     stripped = _ERROR_CLASS.sub("", _QUERY_PREAMBLE.sub("", text.strip()))
     kept: list[str] = []
     for line in stripped.splitlines():
-        if _BEHIND.match(line.strip()) or (kept and kept[-1].endswith(";")):
-            # Behind a semicolon comes the whole plan.
+        if _BEHIND.match(line.strip()) or (kept and kept[-1].endswith(";") and _PLAN.match(line)):
             break
         if not line.strip() and kept:
             break

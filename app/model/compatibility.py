@@ -128,7 +128,8 @@ def _place(source: JobVertex) -> str:
     assert isinstance(operation, SourceSpec)
     options = [f"{key} {shown(value)}" for key, value in sorted(operation.options) if key.lower() in _PLACES]
     path = [shown(_plain(operation.path))] if operation.path else []
-    return " ".join([operation.format, *path, *options])
+    # Spark does not mind how a format is spelled.
+    return " ".join([operation.format.lower(), *path, *options])
 
 
 def _folder(sink: JobVertex) -> str | None:

@@ -27,6 +27,7 @@ from app.model.sink_formats import (
     BATCH_TABLE,
     FILE_SINKS,
     OWN_SINKS,
+    TABLE_SINKS,
     TAKEN_OPTIONS,
     file_option_faults,
 )
@@ -107,8 +108,9 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
         allowed = ", ".join(BATCH_SINKS)
         sink.wrong("format", f"{name} is for STREAMING jobs: the sink of a BATCH job is one of {allowed}.")
     elif name not in OWN_SINKS:
-        for key, sentence in () if fields.errors.stored else _sink_faults(name, dict(options), job_type):
-            sink.wrong_option(key, sentence)
+        if not fields.errors.stored:
+            for key, sentence in _sink_faults(name, dict(options), job_type, has_path="path" in sink):
+                sink.wrong_option(key, sentence)
     elif OWN_SINKS[name].options:
         _database(sink, name, options)
     elif options:
@@ -118,13 +120,17 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
     return SinkSpec(name, path, mode, options, python)
 
 
-def _sink_faults(name: str, options: dict[str, str], job_type: JobType) -> Iterator[tuple[str, str]]:
+def _sink_faults(
+    name: str, options: dict[str, str], job_type: JobType, *, has_path: bool
+) -> Iterator[tuple[str, str]]:
     """The options of a sink that is none of our own that are wrong, each with a sentence without its beginning."""
     if job_type is JobType.BATCH and name != "noop":
         yield from file_option_faults(name, options)
         return
     for key in options:
-        if name == "noop":
+        if has_path and key == "table" and name.lower() in TABLE_SINKS:
+            yield key, f"and path exclude each other: one of them says where a sink of format {name} writes."
+        elif name == "noop":
             yield key, "is not an option of sinks of format noop, which have none."
         elif key.lower() in TAKEN_OPTIONS:
             yield key, f"is not an option of sinks of format {name}: {TAKEN_OPTIONS[key.lower()]}."

@@ -12,6 +12,8 @@ from typing import Final
 from app.model.formats import FILE_FORMATS
 
 FILE_SINKS: Final = frozenset(FILE_FORMATS)
+TABLE_SINKS: Final = ("delta", "iceberg")
+"""Their option `table` names where they write, which the driver gives Spark by a call of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,8 @@ from app.driver.scala import scala_option
 from app.driver.sinks.base import os_error
 from app.driver.valves.spark import WriterFacts
 from app.model.jobgraph import SinkSpec
-from app.model.sink_formats import FILE_SINKS
+from app.model.sink_formats import FILE_SINKS, TABLE_SINKS
 
-_TABLES: Final = ("delta", "iceberg")
-"""Formats whose option `table` names where they write."""
 _CLAIM: Final = "_slotwise"
 """Readers that list the folder leave out what begins so."""
 
@@ -62,7 +60,7 @@ class NativeSink:
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start what ``writer`` has so far into this sink."""
         options = dict(self.spec.options)
-        table = options.pop("table", None) if self.spec.format.lower() in _TABLES else None
+        table = options.pop("table", None) if self.spec.format.lower() in TABLE_SINKS else None
         for name, value in options.items():
             writer = writer.option(name, value)
         writer = writer.format(self.spec.format)

@@ -1,8 +1,8 @@
 """Marks of a document's vertices in the plan of its query: they say where its valves will be.
 
-A document's frames are built once, and its query is started any number of times, at any parallelism. So what stands in
-the frames is a mark, a repartition without effect, and a valve takes its place in the plan that is started. One is over
-what each vertex but a sink gives; another is below a vertex without state that has one streaming input.
+Frames are built and checked before it is known at what parallelism their query starts. So what stands in them is a
+mark, a repartition without effect, and a valve takes its place in the plan that is started. One is over what each
+vertex but a sink gives; another is below a vertex without state that has one streaming input.
 """
 
 from __future__ import annotations
@@ -66,17 +66,31 @@ def with_valves(frame: DataFrame, ids: Mapping[str, str], parallelism: Mapping[s
     """``frame`` with a valve in place of each mark. ``ids``: of the vertices, by name; ``parallelism``: by id."""
     jvm: Any = frame.sparkSession._jvm
 
-    def built(node: Any) -> Any:
-        children = plan_children(node)
-        inputs = [built(each) if each.isStreaming() else each for each in children]
+    def built(node: Any, inputs: list[Any]) -> Any:
         kind = kind_of(node)
         mark = read_mark(jvm, node, kind)
         if mark is None:
-            return with_children(jvm, node, inputs) if children else node
+            return with_children(jvm, node, inputs) if inputs else node
         label = mark.label(ids)
         number, shuffle = label.setting(parallelism)
         if kind == "Repartition":
             return new_valve(jvm, inputs[0], number, shuffle=shuffle, label=label.text)
         return set_label(jvm, with_number(jvm, node, inputs[0], number), label.text)
 
-    return frame_in(frame.sparkSession, built(analysed(frame)))
+    # A chain of vertices may be deeper than Python's stack. Each node with its inputs to come, and those built.
+    root = analysed(frame)
+    path: list[tuple[Any, list[Any], list[Any]]] = [(root, plan_children(root), [])]
+    while True:
+        node, to_come, inputs = path[-1]
+        if to_come:
+            child = to_come.pop(0)
+            if child.isStreaming():
+                path.append((child, plan_children(child), []))
+            else:
+                inputs.append(child)
+            continue
+        made = built(node, inputs)
+        path.pop()
+        if not path:
+            return frame_in(frame.sparkSession, made)
+        path[-1][2].append(made)

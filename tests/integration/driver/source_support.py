@@ -36,6 +36,7 @@ def source_session() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.extraJavaOptions", "-Xss8m")  # as drivers have
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()

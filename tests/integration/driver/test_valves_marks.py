@@ -33,6 +33,8 @@ SETTINGS = {
 }
 """Those of a driver's session that valves, and what vertices do, rest on."""
 
+CHAIN = 130
+
 CODE = """
 from pyspark.sql import functions as F
 
@@ -195,3 +197,19 @@ def test_a_batch_runs_at_the_number_of_each_vertex(which: str, spark: SparkSessi
         assert valves.in_force(valves.planned()) == parallelism
     finally:
         started.stop()
+
+
+@pytest.mark.long
+def test_a_long_chain_of_vertices_is_not_too_deep(spark: SparkSession, tmp_path: Path) -> None:
+    vertices: list[dict[str, Any]] = [{"name": "v0", "source": {"format": "rate-micro-batch"}}]
+    while len(vertices) < CHAIN:
+        before, name = vertices[-1]["name"], f"v{len(vertices)}"
+        text = f"SELECT value + 1 AS value FROM {before} WHERE value > 0"
+        vertices.append({"name": name, "inputs": [before], "sql": text})
+    vertices[0]["source"]["options"] = {"rowsPerBatch": "1"}
+    vertices.append({"name": "out", "inputs": [vertices[-1]["name"]], "sink": {"format": "noop"}})
+    (query,) = queries(parse_document({"name": "chain", "type": "STREAMING", "vertices": vertices}))
+    splits = Splits({}, {v.id: 1 for v in query.flow}, tmp_path)
+    frame = QueryBuilder(query, splits, Functions(tmp_path, ())).build(spark.newSession())
+    frame = with_valves(frame, ids_of(query), {v.id: 1 for v in query.flow})
+    assert set(labels(frame, query)) == expected(query)

@@ -116,6 +116,8 @@ def test_a_refusal_of_sparks_analysis_is_told_without_its_plan() -> None:
     failure = describe(AnalysisException(f"{said};\n{plan}"), vertex="v")
     assert failure.sentence == f"Vertex v failed: AnalysisException: {said}"
     assert "Project" in failure.stack
+    other = describe(AnalysisException("SELECT 1;\nreason: disk full"))
+    assert other.sentence.endswith("AnalysisException: SELECT 1; reason: disk full")
 
 
 def of_a_query(message: str, *causes: str) -> Exception:

@@ -6,6 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
+
+from app.driver.valves import marks
 from app.driver.valves.insert import Label
 from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import Stage, vertex_batches
@@ -114,3 +117,22 @@ def test_what_spark_left_out_of_a_batch_has_no_tasks() -> None:
     query, names = graph()
     found = vertex_batches(query, at(names), [], [], input_rows=0, output_rows=0)
     assert [each.tasks for each in found] == [None] * 4
+
+
+def test_a_plan_may_be_deeper_than_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def streams(inputs: list[Any]) -> Any:
+        return SimpleNamespace(isStreaming=lambda: True, inputs=inputs)
+
+    plan = streams([])
+    for _ in range(5_000):
+        plan = streams([plan])
+    monkeypatch.setattr(marks, "analysed", lambda frame: frame.plan)
+    monkeypatch.setattr(marks, "plan_children", lambda node: list(node.inputs))
+    monkeypatch.setattr(marks, "kind_of", lambda _: "Project")
+    monkeypatch.setattr(marks, "with_children", lambda _jvm, _node, inputs: streams(inputs))
+    monkeypatch.setattr(marks, "frame_in", lambda _session, found: found)
+    built: Any = marks.with_valves(MagicMock(plan=plan), {}, {})
+    depth = 0
+    while built.inputs:
+        (built,), depth = built.inputs, depth + 1
+    assert depth == 5_000

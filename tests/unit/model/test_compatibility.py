@@ -121,3 +121,13 @@ def test_another_type() -> None:
     batch["vertices"][2]["sink"] = {"format": "parquet", "path": "/out"}
     errors = incompatibilities(parse_document(DOCUMENT), parse_document(batch))
     assert errors == ["type: a new version of a STREAMING job is STREAMING, found BATCH."]
+
+
+def test_a_format_may_be_spelled_otherwise() -> None:
+    def read(form: str) -> JobGraph:
+        document = copy.deepcopy(DOCUMENT)
+        document["vertices"][0]["source"] = {"format": form, "options": {"subscribe": "t"}}
+        return parse_document(document)
+
+    assert incompatibilities(read("kafka"), read("Kafka")) == []
+    assert incompatibilities(read("kafka"), read("delta"))

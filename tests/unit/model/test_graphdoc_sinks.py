@@ -49,6 +49,10 @@ RELATIVE = (
             {"format": "org.example.Sink", "options": {"CheckpointLocation": "/c"}},
             ".options.CheckpointLocation: is not an option of sinks of format org.example.Sink: the checkpoint of",
         ),
+        (
+            {"format": "Iceberg", "path": "/x", "options": {"table": "a.b"}},
+            ".options.table: and path exclude each other: one of them says where a sink of format Iceberg writes.",
+        ),
         ({"format": "parquet"}, ".path: is missing: format parquet needs an absolute path."),
         ({"format": "json", "path": "out/"}, ".path: 'out/'" + RELATIVE),
         (
