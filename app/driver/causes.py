@@ -133,7 +133,7 @@ def _named(name: str) -> Link:
 
 FINAL: Final = (
     "ImportError", "AttributeError", "SyntaxError", "NameError", "NotImplementedError", "AnalysisException",
-    "ParseException", "IllegalArgumentException", "UnsupportedOperationException",
+    "ParseException", "IllegalArgumentException", "UnsupportedOperationException", "SparkClassNotFoundException",
 )  # fmt: skip
 """What would happen again: the code or the plan is not there, or not possible."""
 

@@ -191,14 +191,15 @@ class DocumentQuery(StartedQuery):
         )
         if trigger := {"once": True} if self._once else self._trigger:
             writer = writer.trigger(**trigger)
+        vertex = (*self.query.stateful, self.query.sink)[0]
         try:
             self._builder.check_state()
+            vertex = self.query.sink
             if isinstance(self._sink, NativeSink):
                 started = start_behind(self.gateway, self._session, partial(self._sink.start, writer))
             else:
                 started = writer.foreachBatch(self.gateway).start()
         except Exception as error:
-            vertex = (*self.query.stateful, self.query.sink)[0]
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
         self._started(started, self._session.sparkContext)
 
