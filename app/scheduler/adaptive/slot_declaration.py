@@ -45,9 +45,10 @@ def declare(draft: Draft) -> None:
         desired, minimal = wish.desired, min(hold.least_slots(state, wish), draft.demand.minimal)
     else:
         goal = draft.goal
-        # Without the partitions that bounds ask for which are not in force yet, it can start with less.
-        minimal = min(goal.minimal, draft.demand.minimal) if state.pending else goal.minimal
-        desired = goal.desired
+        desired, minimal = goal.desired, goal.minimal
+        if state.pending and goal.graph is not state.graph:
+            # Without the partitions that bounds ask for which are not in force yet, it can start with less.
+            minimal = min(minimal, draft.demand.minimal)
     if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count
