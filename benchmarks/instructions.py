@@ -1,8 +1,8 @@
 """How many instructions a request takes: of this checkout, and of another one.
 
-    python benchmarks/instructions.py [--before CHECKOUT] [--runs 3] [--seconds 12]
+    python benchmarks/instructions.py [--before CHECKOUT] [--clients 1] [--runs 3] [--seconds 12]
 
-Needs valgrind. Its tool callgrind counts every instruction of the server, of all its threads, while one client sends
+Needs valgrind. Its tool callgrind counts every instruction of the server, of all its threads, while each client sends
 requests one after another. CPU time of two starts of one checkout differs by 15 %; this count by 2 %, whatever else
 runs on the machine. A figure is the median over ``--runs`` starts of each, with the lowest and the highest.
 """
@@ -27,15 +27,15 @@ from benchmarks.control_plane import jobs_with_history, loads, spread
 _CONTROL = "callgrind_control"
 
 
-def counted(running: Program, requests: list[list[str]], seconds: float, counts: Path) -> float:
+def counted(running: Program, requests: list[list[str]], clients: int, seconds: float, counts: Path) -> float:
     """Thousands of instructions for each answer."""
     pid = str(running.server.process.pid)
-    running.load(requests, clients=1, seconds=1, warm_up_s=0.3)
+    running.load(requests, clients=clients, seconds=1, warm_up_s=0.3)
     subprocess.run([_CONTROL, "-i", "on", pid], check=True, capture_output=True)
     # The first requests pay for the translation of the code to be counted.
-    running.load(requests, clients=1, seconds=2, warm_up_s=0)
+    running.load(requests, clients=clients, seconds=2, warm_up_s=0)
     subprocess.run([_CONTROL, "-z", pid], check=True, capture_output=True)
-    figures = running.load(requests, clients=1, seconds=seconds, warm_up_s=0)
+    figures = running.load(requests, clients=clients, seconds=seconds, warm_up_s=0)
     before = set(counts.iterdir())
     subprocess.run([_CONTROL, "-d", pid], check=True, capture_output=True)
     subprocess.run([_CONTROL, "-i", "off", pid], check=True, capture_output=True)
@@ -45,7 +45,7 @@ def counted(running: Program, requests: list[list[str]], seconds: float, counts:
     return total / sum(figures["all_statuses"].values()) / 1000
 
 
-def of_one_start(checkout: Path, seconds: float) -> dict[str, float]:
+def of_one_start(checkout: Path, clients: int, seconds: float) -> dict[str, float]:
     """By the name of a request."""
     with tempfile.TemporaryDirectory(prefix="slotwise-instructions-") as directory:
         tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--quiet"]
@@ -53,7 +53,7 @@ def of_one_start(checkout: Path, seconds: float) -> dict[str, float]:
         with program(command, checkout) as running:
             load = loads(jobs_with_history(running))
             return {
-                name: counted(running, requests(1)[0], seconds, Path(directory))
+                name: counted(running, requests(clients)[0], clients, seconds, Path(directory))
                 for name, requests in load.items()
             }
 
@@ -63,6 +63,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--before", type=Path)
+    parser.add_argument("--clients", type=int, default=1)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12)
     given = parser.parse_args()
@@ -72,7 +73,7 @@ def main() -> None:
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for _ in range(given.runs):
         for which, checkout in checkouts.items():
-            for name, thousands in of_one_start(checkout, given.seconds).items():
+            for name, thousands in of_one_start(checkout, given.clients, given.seconds).items():
                 found[name][which].append(thousands)
     table = Table("request", *(f"thousands of instructions, {which}" for which in checkouts), "now / before")
     for name, of in found.items():

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.model.environment import Runtime
+from app.model.formats import FILE_FORMATS
 from app.model.graphdoc_build import RawVertex, build, check_edges, derive, read_inputs
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors
 from app.model.graphdoc_operations import (
@@ -49,7 +50,6 @@ from app.model.jobgraph import (
 )
 from app.model.locations import plain_location
 from app.model.sentences import kind_of, shown
-from app.model.sink_formats import FILE_SINKS
 from app.model.variables import VARIABLES
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
@@ -237,7 +237,7 @@ def _check_paths(errors: Errors, raw: list[RawVertex]) -> None:
                 f"{vertex.place}.sink.path",
                 f"{shown(path)} is what {source.place}.source reads: the job would read what it writes.",
             )
-        if vertex.operation.format in FILE_SINKS and not errors.stored:
+        if vertex.operation.format in FILE_FORMATS and not errors.stored:
             other = written.setdefault(plain_location(path), vertex)
             if other is not vertex:
                 errors.add(

@@ -25,7 +25,6 @@ from app.model.sentences import hint, shown
 from app.model.sink_formats import (
     BATCH_SINKS,
     BATCH_TABLE,
-    FILE_SINKS,
     OWN_SINKS,
     TABLE_SINKS,
     TAKEN_OPTIONS,
@@ -38,7 +37,7 @@ MAX_OPTIONS: Final = 100
 
 # Spark does not mind how a format is spelled.
 _KNOWN_SOURCES: Final = (*FILE_FORMATS, "rate")
-_KNOWN_SINKS: Final = (*FILE_SINKS, *OWN_SINKS, "noop")
+_KNOWN_SINKS: Final = (*FILE_FORMATS, *OWN_SINKS, "noop")
 _SIMILAR: Final = 0.75
 
 _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
@@ -144,7 +143,7 @@ def _sink_path(sink: Fields, name: str, job_type: JobType) -> str | None:
         return None
     return _path(
         sink,
-        needed=own is not None or name in FILE_SINKS,
+        needed=own is not None or name in FILE_FORMATS,
         local=own is not None or job_type is JobType.BATCH,
     )
 

@@ -1,4 +1,4 @@
-"""What is known here of the formats of sinks: our own ones, those of files, and what a BATCH job can write.
+"""What is known here of the formats of sinks: our own ones, those that write tables, and what a BATCH job can write.
 
 All else is Spark's to know, or a package's: a format and its options go to it unchanged.
 """
@@ -9,9 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.formats import FILE_FORMATS
-
-FILE_SINKS: Final = frozenset(FILE_FORMATS)
 TABLE_SINKS: Final = ("delta", "iceberg")
 """Their option `table` names where they write, which the driver gives Spark by a call of its own."""
 

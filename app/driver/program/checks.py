@@ -19,10 +19,10 @@ from app.driver.program.origin import Origin, StateMismatch, adopt, check_state
 from app.driver.valves.spark import WriterFacts
 from app.model.analysis import Query
 from app.model.compatibility import query_incompatibilities
+from app.model.formats import FILE_FORMATS
 from app.model.jobgraph import PlannedSpec
 from app.model.planned import PlannedVertex
 from app.model.protocol import DriverSpec
-from app.model.sink_formats import FILE_SINKS
 
 _REFUSED_TRIGGERS: Final = {
     "real-time": "a real-time trigger (realTime)",
@@ -40,7 +40,7 @@ def check_runs_here(facts: WriterFacts) -> None:
             f"{_REFUSED_TRIGGERS[facts.trigger]} is not possible: its tasks run for ever and cannot be rescaled. "
             "Use processingTime, availableNow or once."
         )
-    if facts.format in FILE_SINKS and not facts.path and not facts.table:
+    if facts.format in FILE_FORMATS and not facts.path and not facts.table:
         raise DriverError(
             f"the query has no sink: start() without a format is {facts.format}, which needs a path. Give it a "
             "format(...), or start(path), or toTable(name)."
@@ -85,7 +85,7 @@ class FirstStart:
 
         def find() -> Path:
             found = origin.checkpoint_of(self._sink, others)
-            path = self.facts.path if self.facts.format in FILE_SINKS and not self.facts.table else None
+            path = self.facts.path if self.facts.format in FILE_FORMATS and not self.facts.table else None
             folder = directory_of(self.frame.sparkSession, path) if path else None
             origin.check(found, self.vertices, self.place if self.checkpoint else None, folder)
             try:

@@ -27,8 +27,9 @@ from app.driver.locks import BeingWritten, claim_own_checkpoint
 from app.driver.scala import scala_option
 from app.driver.sinks.base import os_error
 from app.driver.valves.spark import WriterFacts
+from app.model.formats import FILE_FORMATS
 from app.model.jobgraph import SinkSpec
-from app.model.sink_formats import FILE_SINKS, TABLE_SINKS
+from app.model.sink_formats import TABLE_SINKS
 
 _CLAIM: Final = "_slotwise"
 """Readers that list the folder leave out what begins so."""
@@ -52,7 +53,7 @@ class NativeSink:
     def open(
         cls, vertex: str, spec: SinkSpec, session: SparkSession, checkpoint: Path, lock_file: str
     ) -> NativeSink:
-        if spec.format not in FILE_SINKS:
+        if spec.format not in FILE_FORMATS:
             return cls(vertex, spec, session, checkpoint, lock_file)
         path = spec.path or ""
         return cls(vertex, spec, session, checkpoint, lock_file, path, directory_of(session, path))
@@ -169,10 +170,10 @@ def complete_sink_log(session: SparkSession, folder_of: Callable[[], str | None]
 def folder_of_files(session: SparkSession, facts: WriterFacts) -> str | None:
     """Where a file sink writes; None if the sink is another."""
     if facts.table is None:
-        return facts.path if facts.format in FILE_SINKS else None
+        return facts.path if facts.format in FILE_FORMATS else None
     rows = session.sql(f"DESCRIBE TABLE EXTENDED {facts.table}").collect()
     about = {row["col_name"]: row["data_type"] for row in rows}
-    return about.get("Location") if str(about.get("Provider")).lower() in FILE_SINKS else None
+    return about.get("Location") if str(about.get("Provider")).lower() in FILE_FORMATS else None
 
 
 def _missing_files(folder: Path, batch_id: int) -> tuple[int, int]:

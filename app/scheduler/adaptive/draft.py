@@ -122,7 +122,7 @@ class Draft:
     def demand(self) -> Demand:
         """`hold.demand` of the state."""
         state = self.state
-        basis = (state.pending and state.with_deadline and state.pending, *_BASIS(state))
+        basis = (state.pending if state.with_deadline else (), *_BASIS(state))
         if self._demand is None or not all(map(operator.is_, self._basis, basis)):
             self._demand = hold.demand(state)
             self._basis = basis

@@ -171,11 +171,9 @@ def stabilization_ms(state: JobState) -> int:
     set_ms = state.options.submission_stabilization_ms
     if set_ms is not None:
         return set_ms
-    if not state.slots_coming:
-        in_place = [vertex.in_place is InPlace.YES for vertex in state.graph.vertices]
-        if state.graph.type is not JobType.STREAMING or all(in_place):
-            return 0
-    return FLINK_STABILIZATION_MS
+    streaming = state.graph.type is JobType.STREAMING
+    by_restart = streaming and not all([one.in_place is InPlace.YES for one in state.graph.vertices])
+    return FLINK_STABILIZATION_MS if by_restart or state.slots_coming else 0
 
 
 def arm_manager(draft: Draft, moved: Manager, outlook: Outlook) -> None:
