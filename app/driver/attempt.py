@@ -1,10 +1,12 @@
-"""One attempt of a job in this driver process: from its assignment to its end."""
+"""What a streaming attempt does while its queries run: orders and plans, batches, failures, and the stop. How it begins
+is in `app.driver.program.attempt`."""
 
 from __future__ import annotations
 
 import logging
 import queue
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,15 +16,12 @@ from pyspark.sql import SparkSession
 
 from app.driver.base_attempt import LAST_WORD_S, TOLD_TO_END, BaseAttempt, Ending, Terminate, epoch_ms
 from app.driver.checkpoints import forget_old, note_committed
-from app.driver.client import ControlPlaneClient
-from app.driver.document_query import DocumentQuery, trigger_of
 from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
 from app.driver.load import LoadNews, spark_figures
 from app.driver.plans import Plans, PlanSteps
 from app.driver.progress import Committed, Ended, measured
-from app.driver.repartition import Repartitioner
-from app.driver.session import is_stopped, query_session
+from app.driver.session import is_stopped
 from app.driver.started_query import Shared, StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
@@ -42,16 +41,8 @@ class Attempt(BaseAttempt):
         self._by_run: dict[str, StartedQuery] = {}
         self._reported_version = 0
         self._stop: Orders | Terminate | None = None
-        self._finishing = False
         self._past_first_batch: set[str] = set()
         self._tick_at = 0.0
-
-    def run(self) -> Ending:
-        ending = super().run()
-        if ending is Ending.PARKED:
-            for running in self._queries:
-                running.close()
-        return ending
 
     def _until_end(self) -> Ending:
         ending = self._start()
@@ -61,36 +52,11 @@ class Attempt(BaseAttempt):
 
     # -- start
 
+    @abstractmethod
     def _start(self) -> Ending | None:
-        spec = self.spec
-        session, functions = self._begin()
-        client = self._take_up(session)
-        make = partial(
-            DocumentQuery,
-            shared=self._shared,
-            session=session,
-            functions=functions,
-            checkpoint_dir=self._checkpoint_dir,
-            work_dir=self._work_dir,
-            slots=spec.slots,
-            conf=spec.spark_conf,
-            trigger=trigger_of(spec),
-            epoch=lambda: client.epoch,
-            tell=self._inbox.put,
-        )
+        """Until the attempt runs; its end, if that comes before."""
 
-        self._expect_failures(make)
-        self._give_partitions(session, partial(make, tell=lambda _: None))
-        self._queries += (made := [make(query) for query in queries(self._graph)])
-        for running in made:
-            running.check()
-        for running in made:
-            running.start()
-            self._by_run[running.run_id] = running
-        self._report(type="running", plan_version=spec.plan_version, **self._news.figures())
-        return None
-
-    def _take_up(self, session: SparkSession) -> ControlPlaneClient:
+    def _take_up(self, session: SparkSession) -> None:
         """Connect to the control plane, and take up the plan of the assignment."""
         self._session = session
         self._keep_to_slots(session)
@@ -120,8 +86,8 @@ class Attempt(BaseAttempt):
             # On one host all state is in this process.
             places=None if at_work is None else partial(StatePlaces, executors=at_work, board={}),
             since_ms=lambda: 0 if self._reported_version else self.spec.since_ms,
+            epoch=lambda: client.epoch,
         )
-        return client
 
     def _expect_failures(self, make: Callable[[Query], StartedQuery]) -> None:
         """From now on a query that fails can be restarted alone. ``make`` makes the new run of a query."""
@@ -142,23 +108,6 @@ class Attempt(BaseAttempt):
         self._failover = LocalFailover(
             report=self._report, begun_version=self._begun_version, restart=restart
         )
-
-    def _give_partitions(self, session: SparkSession, make: Callable[[Query], DocumentQuery]) -> None:
-        """Redistribute the state of each query to the ordered number of partitions, and report the numbers."""
-        told = queries(self._graph)
-        work = Repartitioner(
-            told,
-            session=partial(query_session, session, self.spec.spark_conf),
-            place=lambda query: self._checkpoint_dir / query.key,
-            run_planned_batch=lambda query: make(query).run_planned_batch(),
-            may_commit=self._may_commit,
-        )
-        work.finish()
-        if self.spec.repartition:
-            work.run()
-        found = work.found()
-        if self.spec.repartition or any(found[q.key] != q.state_partitions for q in told if q.key in found):
-            self._report(type="repartitioned", state_partitions=found)
 
     # -- the loop
 
@@ -188,9 +137,9 @@ class Attempt(BaseAttempt):
         if ended := self._by_run.get(happening.run_id):
             ended.ended()
 
+    @abstractmethod
     def _on_other(self, message: object) -> Ending | None:
-        """What only a kind of attempt knows."""
-        raise AssertionError(message)
+        """What is no order and nothing of Spark's."""
 
     def _on_orders(self, orders: Orders) -> Ending | None:
         if orders.stop == "kill":
@@ -257,7 +206,7 @@ class Attempt(BaseAttempt):
         """The longest pause that the plan on its way has made yet, in any query."""
         if self._plans.current.version <= self._reported_version:
             return None
-        gaps = [each.gaps.so_far(now_ms) for each in self._queries if not each.is_over]
+        gaps = [each.gaps.so_far(now_ms) for each in self._queries]
         return max((gap for gap in gaps if gap is not None), default=None)
 
     def _note_well(self, running: StartedQuery) -> None:
@@ -269,17 +218,12 @@ class Attempt(BaseAttempt):
         running.idle(epoch_ms())
         self._report_applied()
         self._note_well(running)
-        over = not self._failover.holds_any and all(each.is_done for each in self._queries)
-        if self._stop is None and not self._finishing and over:
-            self._finishing = True
-            for each in self._queries:
-                each.stop_at_boundary()
 
     def _report_applied(self) -> None:
         """Say once that a plan is in force in every query."""
         plan = self._plans.current
         version = plan.version
-        behind = [each for each in self._queries if each.applied_version < version and not each.is_over]
+        behind = [each for each in self._queries if each.applied_version < version]
         if behind or version <= self._reported_version:
             return
         gaps = [gap for each in self._queries if (gap := each.gaps.take()) is not None]
@@ -324,15 +268,13 @@ class Attempt(BaseAttempt):
                 return self._fail(overdue)
         if self._stop is not None:
             return self._try_stop()
-        if self._finishing:
-            return self._try_finish()
         return self._look_at_ended()
 
     def _look_at_ended(self) -> Ending | None:
         for running in list(self._queries):
             if running.is_active or self._failover.holds(running):
                 continue
-            failure = running.ended_for()
+            failure = running.failure()
             if failure is None:
                 # It may end by itself: then it has nothing to do any more.
                 self._failover.proven(running)
@@ -342,13 +284,12 @@ class Attempt(BaseAttempt):
                 self._failover.hold(running, failure)
             else:
                 return self._fail(failure)
-        self._finishing = bool(self._queries) and all(each.is_over for each in self._queries)
         hanging = self._failover.turn()
         return None if hanging is None else self._fail(hanging)
 
+    @abstractmethod
     def _on_well_ended(self, running: StartedQuery) -> None:
         """``running`` has ended as it may, while the job is not being stopped."""
-        return
 
     def _may_hold(self, failure: Failure) -> bool:
         """Whether the others can run on while the control plane decides what becomes of a query that failed."""
@@ -362,9 +303,9 @@ class Attempt(BaseAttempt):
         return tuple(each.query.key for each in self._queries if each.is_idle)
 
     @property
+    @abstractmethod
     def _runs(self) -> Sequence[StartedQuery]:
         """The latest run of each query, of those too that have ended and are followed no more."""
-        return self._queries
 
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         if not failure.query_id:
@@ -406,22 +347,15 @@ class Attempt(BaseAttempt):
             # No acknowledgement, no next assignment: then this process is of no use.
         return self._last_word(type="stopped", drained=draining, location=self._location())
 
+    @abstractmethod
     def _can_be_followed(self) -> bool:
         """Whether this process can run the next attempt. All queries have been stopped."""
-        return True
 
     def _why_failed(self) -> Failure | None:
         """Why one of the queries that have been stopped had failed before."""
         stopped = (each for each in self._queries if not self._failover.holds(each))
         return next((failure for each in stopped if (failure := each.failure())), None)
 
+    @abstractmethod
     def _location(self) -> str:
         """Where the checkpoints are."""
-        return str(self._checkpoint_dir)
-
-    def _try_finish(self) -> Ending | None:
-        if not all([each.try_stop() for each in self._queries]):
-            return None
-        if failure := self._why_failed():
-            return self._fail(failure)
-        return self._last_word(type="finished")

@@ -141,7 +141,7 @@ class BaseAttempt(ABC):
         claim_checkpoint(
             self._checkpoint_dir, lock_file=self._lock_file, attempt=spec.attempt, epoch=spec.epoch
         )
-        functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
+        functions = self._functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
         functions.install()
         self._check_paths()
         if spec.executors:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
 from app.driver.plans import DriverPlan
+from app.driver.sinks.base import BatchRef, Sink
 from app.driver.valves.query_valves import Valves
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ class BatchRun:
 
 
 class Gateway:
-    """Each micro-batch of one query passes it, in the query's thread: called by ``foreachBatch``, or as the
-    `app.driver.gate.Passage` before a sink of Spark's."""
+    """Each micro-batch of one query passes it, in the query's thread: the `app.driver.gate.Passage` before its sink."""
 
     def __init__(self, query: StartedQuery, shared: Shared) -> None:
         self._query = query
         self._plans = shared.plans
         self._may_commit = shared.may_commit
+        self._epoch = shared.epoch
         self._keeps_places = shared.places is not None
         self._lock = threading.Lock()
         self._stopping = False
@@ -58,21 +59,7 @@ class Gateway:
         self._started = threading.Event()
         self.failure: Failure | None = None
 
-    def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Spark's ``foreachBatch``."""
-        self.begin(batch_id)
-        with self._failing(batch_id):
-            try:
-                written = self._query.write(frame, batch_id)
-            except (DriverError, Fenced):
-                raise
-            except Exception as error:
-                # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
-                raise DriverError.of(describe(error)) from error
-            self._runs[batch_id] = replace(self._runs[batch_id], output_rows=written.rows)
-        self.ended()
-
-    # -- before a sink of Spark's
+    # -- in the thread of the query
 
     def begin(self, batch_id: int) -> None:
         with self._lock:
@@ -85,6 +72,19 @@ class Gateway:
 
     def commit(self) -> None:
         self._may_commit()
+
+    def write(self, frame: DataFrame, batch_id: int, sink: Sink) -> None:
+        """Let ``sink``, one of ours, have a batch. What fails there is told as it is: Spark would make a text of it."""
+        with self._failing(batch_id):
+            try:
+                batch = BatchRef(self._query.query_id, batch_id, self._epoch())
+                written = sink.write(frame, batch, self._may_commit)
+            except (DriverError, Fenced):
+                raise
+            except Exception as error:
+                # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
+                raise DriverError.of(describe(error)) from error
+            self._runs[batch_id] = replace(self._runs[batch_id], output_rows=written.rows)
 
     def end(self, batch_id: int) -> None:
         with self._failing(batch_id):

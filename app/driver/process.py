@@ -84,7 +84,7 @@ class DriverProcess:
             # The job is chosen while the JVM starts.
             _say_ready()
         # What imports PySpark, which takes as long as the JVM does: side by side. So nothing above imports any of it.
-        import app.driver.attempt
+        import app.driver.program.document_attempt
         from app.driver.base_attempt import Ending
 
         with contextlib.suppress(ImportError):
@@ -207,9 +207,9 @@ class DriverProcess:
 
             kind = ProgramAttempt
         else:
-            from app.driver.attempt import Attempt
+            from app.driver.program.document_attempt import DocumentAttempt
 
-            kind = Attempt
+            kind = DocumentAttempt
         return kind(
             spec,
             graph,

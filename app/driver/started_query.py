@@ -1,7 +1,7 @@
-"""One run of a query in an attempt: its plan and number of tasks, its batches, its state, and its end.
+"""One run of a query in an attempt: its number of tasks, its batches, its state, and its end. How it is started is in
+`app.driver.program.query.ProgramQuery`.
 
-Base of `app.driver.document_query.DocumentQuery` (graph documents) and `app.driver.program.query.ProgramQuery`
-(programs). Methods are called by the attempt's own thread only.
+Methods are called by the attempt's own thread only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.causes import WORKER_CRASHED
@@ -29,9 +28,9 @@ from app.driver.gateway import BatchRun, Gateway
 from app.driver.load import spark_figures
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
-from app.driver.sinks.base import Written
 from app.driver.sources.planned_files import note_sizes
 from app.driver.state_places import StatePlaces
+from app.driver.upkeep import Upkeep
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import execution_of
@@ -40,8 +39,6 @@ from app.model.analysis import Query
 _POLL_S = 0.1
 # A query without data is seen at each look, unless a look at its sources takes long.
 _IDLE_S = 5.0
-# What Spark says between a trigger that had nothing to do and the next one, for as long as it delays its looks.
-_FOUND_NOTHING = "Waiting for data to arrive"
 # Spark itself starts up in it.
 _FIRST_PLANNING_S = 60.0
 
@@ -53,6 +50,7 @@ class Shared:
     ``may_commit`` raises if the job is somebody else's. ``limit_ms``: for how long a batch may run; 0: for ever.
     ``places`` makes those of some state on a cluster, for a key; None: state is in this process. ``measure_load``: see
     `app.driver.load.SparkFigures.in_full`. ``since_ms``: as `GapMeter` has it, of a query that is started now.
+    ``epoch``: of the job's owner.
     """
 
     plans: Plans
@@ -63,16 +61,24 @@ class Shared:
     between_batches: Callable[[], None] = lambda: None
     places: Callable[[str], StatePlaces] | None = None
     since_ms: Callable[[], int] = lambda: 0
+    epoch: Callable[[], int] = lambda: 0
 
 
 class StartedQuery(ABC):
     """Everything about one run of one query."""
 
     def __init__(
-        self, query: Query, shared: Shared, *, checkpoint_dir: Path, begun_in: Path | None = None
+        self,
+        query: Query,
+        shared: Shared,
+        *,
+        checkpoint_dir: Path,
+        begun_in: Path | None = None,
+        upkeep: Upkeep,
     ) -> None:
         """``begun_in``: where begun batches are noted, if not in the checkpoint."""
         self.query = query
+        self._upkeep = upkeep
         self.checkpoint_dir = checkpoint_dir
         # The newest plan that it has run at: its number, and its version once all of its steps are reached.
         self.reached = 0
@@ -103,8 +109,6 @@ class StartedQuery(ABC):
         self._state_is_even = True
         self._busy_since: float | None = None
         self._idle_at = -_IDLE_S
-        # Since its last batch Spark has found nothing to do.
-        self._has_nothing_to_do = False
 
     @abstractmethod
     def start(self) -> None:
@@ -118,12 +122,14 @@ class StartedQuery(ABC):
 
     def begins(self, batch_id: int) -> None:
         """The first of a batch: nothing of it has run."""
+        self._upkeep.begins(self, batch_id)
         mark_begun(self._begun_in, batch_id, is_first=not self._has_begun)
         self._has_begun = True
         note_sizes(self.checkpoint_dir, batch_id, self._begun_in)
 
     def between_batches(self) -> None:
         self._shared.between_batches()
+        self._upkeep.between_batches()
 
     def place(self, valves: Valves, planned: Any) -> bool:
         """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
@@ -131,13 +137,9 @@ class StartedQuery(ABC):
             self._places[vertex_id].arrange(first, behind)
         return all(each.is_even for each in self._places.values())
 
-    def write(self, frame: DataFrame, batch_id: int) -> Written:
-        """What ``foreachBatch`` does with a batch, where that is ours."""
-        raise AssertionError(batch_id)
-
     def written(self, batch_id: int) -> None:
         """Spark's sink has the batch, and its commit is next."""
-        return
+        self._upkeep.written(batch_id)
 
     # -- what happened
 
@@ -148,6 +150,7 @@ class StartedQuery(ABC):
 
     def take_plan(self) -> None:
         """Set the valves to the numbers of the newest plan."""
+        self._upkeep.plan_changed(self._plans.current.parallelism)
         if self.is_active:
             self._valves.set(self._plans.current.parallelism)
 
@@ -159,12 +162,13 @@ class StartedQuery(ABC):
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
         self._last_batch = happening.batch_id
         self._busy_since = None
-        self._has_nothing_to_do = False
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
         self._state_is_even = run is None or run.state_is_even
         if run is not None and run.output_rows is None:
             run = replace(run, output_rows=happening.output_rows)
+        if plan.number >= self._plans.current.number:
+            self._upkeep.settled(plan.parallelism)
         self._note_committed(happening, plan, now_ms)
         return run, plan
 
@@ -194,15 +198,8 @@ class StartedQuery(ABC):
             return False
         self._valves.apply_pending()
         status: dict[str, Any] = self._spark_query.status  # type: ignore[union-attr]
-        if (
-            status["isTriggerActive"]
-            or status["isDataAvailable"]
-            or not status["message"].startswith("Waiting")
-        ):
-            return False
-        # Else, with an interval between its triggers, the last one may have run a batch without data.
-        self._has_nothing_to_do |= status["message"] == _FOUND_NOTHING
-        return True
+        is_busy = status["isTriggerActive"] or status["isDataAvailable"]
+        return not is_busy and status["message"].startswith("Waiting")
 
     def idle(self, at_ms: int) -> None:
         """It waits for data at ``at_ms``."""
@@ -269,7 +266,7 @@ class StartedQuery(ABC):
         """Whether it has nothing to do: it has said so just now, waits for its next trigger, or has ended as it may.
         One that hangs in a source does neither."""
         if not self.is_active:
-            return self._spark_query is not None and self.ended_for() is None
+            return self._spark_query is not None and self.failure() is None
         if self.gateway.running_batch is not None:
             return False
         return time.monotonic() - self._idle_at < _IDLE_S or not self._is_triggered
@@ -283,12 +280,6 @@ class StartedQuery(ABC):
     def is_gone(self) -> bool:
         """Whether nothing of the query writes any more: neither its thread nor a task that it has started."""
         return not self.is_active and not self._figures.has_active_tasks(self.run_id)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing will come any more, and the attempt has to end it. The end of a program's query is for the
-        program to see."""
-        return False
 
     def stop_at_boundary(self) -> None:
         """The batch in flight is the last."""
@@ -328,10 +319,6 @@ class StartedQuery(ABC):
         """Whether this run has committed a batch."""
         return self.committed_batches > self._past.newest + 1
 
-    def ended_for(self) -> Failure | None:
-        """Why the query ended without a request; None if it may end by itself, and did."""
-        return self.failure()
-
     def run_planned_batch(self) -> None:
         """Run the batch that is planned, and nothing else.
 
@@ -357,11 +344,6 @@ class StartedQuery(ABC):
     def ended(self) -> None:
         """Spark has said that it is over; what it had to say of batches was said before."""
         self.gateway.ended()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended by itself, as it may, and nothing more will be heard of it."""
-        return False
 
     def close(self) -> None:
         """Stop whatever runs, at once."""

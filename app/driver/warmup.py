@@ -5,16 +5,22 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver import gate
-from app.driver.document_query import DocumentQuery
+from app.driver.failures import Failure
 from app.driver.host_slots import counter
 from app.driver.plans import Plans
-from app.driver.progress import Ended, Happening
+from app.driver.program.document import DocumentQuery
+from app.driver.program.places import Places
+from app.driver.program.query import Asked, ProgramQuery
+from app.driver.program.takeover import Host, Start, Takeover
+from app.driver.progress import Ended, Happening, QueryListener
 from app.driver.session import open_session
 from app.driver.sinks.base import run_without_output
 from app.driver.started_query import Shared
@@ -22,6 +28,8 @@ from app.driver.valves.spark import self_test
 from app.driver.vertices import Functions
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
+from app.model.jobgraph import JobGraph
+from app.model.protocol import DriverSpec
 
 log = logging.getLogger(__name__)
 
@@ -106,26 +114,60 @@ def _run(session: SparkSession, directory: Path) -> None:
         if isinstance(happening, Ended) or happening.batch_id >= _BATCHES - 1:
             done.set()
 
-    plans = Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices})
-    running = DocumentQuery(
-        queries(graph)[0],
-        Shared(plans, "", lambda: None),
-        session=session,
-        functions=Functions(directory, ()),
-        checkpoint_dir=directory / "checkpoint",
-        work_dir=directory,
-        slots=2,
-        conf={},
-        trigger={},
-        epoch=lambda: 0,
-        tell=tell,
-    )
+    host = _Warming(graph, directory)
+    calls = Takeover(host, Places(directory, __name__), {})
+    query = DocumentQuery(queries(graph)[0], session, Functions(directory, ()), calls)
+    listener = QueryListener(tell)
+    listener.listen(query.session)
     try:
-        running.start()
-        in_time = done.wait(_DEADLINE_S)
-        if (failure := running.failure()) is not None or not in_time:
+        query.start()
+        in_time, failure = done.wait(_DEADLINE_S), None if host.running is None else host.running.failure()
+        if failure is not None or not in_time:
             log.warning(
                 "the warm-up was not done in time: %s", failure.sentence if failure else "no reason known"
             )
     finally:
-        running.close()
+        if host.running is not None:
+            host.running.close()
+        listener.close()
+
+
+class _Warming(Host):
+    """What the calls of the warm-up end in: no job is there yet."""
+
+    is_stopping = False
+
+    def __init__(self, graph: JobGraph, directory: Path) -> None:
+        self._plans = Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices})
+        place = str(directory)
+        self.spec = DriverSpec(
+            job_id="",
+            secret="",
+            address_file="",
+            master="",
+            job_name=graph.name,
+            attempt=1,
+            epoch=1,
+            graph={},
+            plan_version=1,
+            parallelism=dict(self._plans.current.parallelism),
+            slots=2,
+            held_slots=2,
+            checkpoint_dir=place,
+            work_dir=place,
+            artifacts_dir=place,
+        )
+        self.running: ProgramQuery | None = None
+
+    def open_session(self, conf: Mapping[str, str]) -> SparkSession:
+        raise AssertionError(conf)
+
+    def program_ended(self, failure: Failure | None) -> None:
+        raise AssertionError(failure)
+
+    def start(self, asked: Start) -> StreamingQuery:
+        assert asked.document is not None
+        known = Asked.by_document(asked, asked.document.query)
+        self.running = ProgramQuery(known, Shared(self._plans, "", lambda: None))
+        self.running.start()
+        return asked.handle

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from app.driver import checkpoints, repartition
-from app.driver.attempt import Attempt
-from app.driver.document_query import DocumentQuery
+from app.driver.program.query import Asked
 from app.driver.repartition import Repartitioner
+from app.driver.started_query import StartedQuery
 from tests.acceptance.kills import is_armed, reached_in_driver
 
 # In the order in which a redistribution passes them.
@@ -33,18 +33,18 @@ def install() -> None:
     """Put the points around the functions of the driver."""
     run, copy, redistribute = Repartitioner.run, Repartitioner._copy, repartition._redistribute
     run_planned_batch, ready, take, swap = (
-        DocumentQuery.run_planned_batch,
+        StartedQuery.run_planned_batch,
         checkpoints.make_ready,
         checkpoints._take_the_place,
         Repartitioner._swap,
     )
-    give = Attempt._give_partitions
+    give = Asked.give_partitions
 
     def _run(self: Repartitioner) -> None:
         reached_in_driver("repartition-ordered")
         run(self)
 
-    def _run_planned_batch(self: DocumentQuery) -> None:
+    def _run_planned_batch(self: StartedQuery) -> None:
         run_planned_batch(self)
         reached_in_driver(SETTLING)
 
@@ -70,19 +70,20 @@ def install() -> None:
         swap(self, query)
         reached_in_driver("repartition-replaced")
 
-    def _give_partitions(self: Attempt, *args: Any) -> None:
-        give(self, *args)
-        if self.spec.repartition:
+    def give_partitions(self: Asked, shared: Any, *, ordered: bool) -> dict[str, int]:
+        given = give(self, shared, ordered=ordered)
+        if ordered:
             reached_in_driver("repartition-reported")
+        return given
 
     Repartitioner.run = _run  # type: ignore[method-assign]
-    DocumentQuery.run_planned_batch = _run_planned_batch  # type: ignore[method-assign]
+    StartedQuery.run_planned_batch = _run_planned_batch  # type: ignore[method-assign]
     Repartitioner._copy = _copy  # type: ignore[method-assign]
     repartition._redistribute = _redistribute
     checkpoints.make_ready = make_ready
     checkpoints._take_the_place = _take_the_place
     Repartitioner._swap = _swap  # type: ignore[method-assign]
-    Attempt._give_partitions = _give_partitions  # type: ignore[method-assign]
+    Asked.give_partitions = give_partitions  # type: ignore[method-assign]
 
 
 class _watching:

@@ -1,4 +1,5 @@
-"""One attempt of a program with streaming queries."""
+"""One attempt of a program with streaming queries. What is otherwise if the program is a graph document is in
+`app.driver.program.document_attempt`."""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate, epoch_ms
@@ -25,17 +25,17 @@ from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.program.beginning import BeginsProgram
 from app.driver.program.checks import FirstStart, check_runs_here
 from app.driver.program.facts import checkpoint_of, state_partitions_of, with_facts
-from app.driver.program.handle import Handle
 from app.driver.program.known import KnownQueries
 from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.program.origin import Origin
 from app.driver.program.query import Asked, ProgramQuery
+from app.driver.program.takeover import Start
 from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed, limited
 from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
 from app.driver.valves.shape import with_partitions
-from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
+from app.driver.valves.spark import writer_frame
 from app.model.analysis import Query, queries
 from app.model.graphdoc_fields import GraphErrors
 from app.model.graphdoc_program import ENDED_KEPT, grown
@@ -98,7 +98,14 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if before is not None:
             self._start_again(before)
         self._taken_up.set()
-        return None if self._early_orders is None else self._on_orders(self._early_orders)
+        ending = None if before is not None else self._await_queries()
+        if ending is None and self._early_orders is not None:
+            ending = self._on_orders(self._early_orders)
+        return ending
+
+    def _await_queries(self) -> Ending | None:
+        """Until the attempt runs; its end, if that comes before. A script runs from its beginning on."""
+        return None
 
     def _start_again(self, before: ProgramAttempt) -> None:
         """Start the queries anew that ran, as the program has asked for them."""
@@ -106,7 +113,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
             raise DriverError(f"The program cannot go to {self.spec.master}.", recoverable=True)
         self._known.go_on_from(before._known)
         for key, asked in before._asked.items():
-            self._asked[key] = replace(asked, query=self._grow(asked.vertices))
+            self._asked[key] = replace(asked, query=self._in_graph(asked))
         runs = (*before._program_queries, *before._ended.values())
         self._ended = {each.query.key: each for each in runs if each.query.key not in before._ran}
         self._released = before._released
@@ -116,15 +123,29 @@ class ProgramAttempt(BeginsProgram, Attempt):
             if key in before._ran or (self.spec.repartition and is_whole):
                 self._ask(asked)
         self._tell_of_partitions()
+        started = []
         for asked in [self._asked[key] for key in self._asked if key in before._ran]:
             running = ProgramQuery(asked, self._shared)
             self._listen(asked.session)
             self._tell_of(asked, is_new=False)
-            running.start()
-            self._on_started(running)
+            try:
+                running.start()
+            except Exception as error:
+                raise DriverError.of(describe(error, vertex=asked.query.sink.name)) from error
+            started.append(running)
         # Only now: until then the start has its time limit.
-        self._report(type="begun", plan_version=self.spec.plan_version)
+        self._tell_of_run()
+        for running in started:
+            self._on_started(running)
         self._hides_ends = False
+
+    def _tell_of_run(self) -> None:
+        """The queries that ran run again."""
+        self._tell_of_beginning()
+
+    def _in_graph(self, asked: Asked) -> Query:
+        """The query that is ``asked`` for, by the graph of now."""
+        return self._grow(asked.vertices)
 
     def _go_on_from(self, before: InMainThread) -> None:
         assert isinstance(before, ProgramAttempt) and before._takeover is not None
@@ -185,7 +206,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
             # Else Spark still tells of its last batches.
             del self._by_run[running.run_id]
         if self._stop is None:
-            self._report(type="query-ended", query=running.query.key)
+            self._tell_of_end(running.query.key)
         self._release_oldest()
 
     def _release_oldest(self) -> None:
@@ -299,37 +320,33 @@ class ProgramAttempt(BeginsProgram, Attempt):
         return [*self._queries, *self._ended.values()]
 
     def _location(self) -> str:
-        """Where the checkpoints are: that of a program's only query may be the program's choice."""
+        """Where the checkpoints are: that of a script's only query may be its choice."""
         places = {str(each.checkpoint_dir) for each in self._runs}
         return places.pop() if len(places) == 1 else str(self._checkpoint_dir)
 
     # -- the threads of the program (`takeover.Host`)
 
-    def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
-    ) -> StreamingQuery:
-        """Start the query of ``writer`` with valves in its plan, now and whenever it has failed.
+    def start(self, asked: Start) -> StreamingQuery:
+        """Start the query with valves in its plan, now and whenever it has failed.
 
         Raises:
             DriverError: it is another query than the one of this checkpoint or name, or is that one and runs.
         """
-        facts = writer_facts(writer, table)
-        session = writer_frame(writer).sparkSession
         with self._starting:
             if (after := self._after) is None:
                 self._hang_if_over()
                 self._await_taken_up()
                 try:
-                    asked = self._asked_of(writer, facts, where, handle)
+                    known = self._asked_of(asked)
                 except (RepartitionFailed, Fenced) as error:
                     self._inbox.put(error)
                     self._over.wait()
                     self._hang_if_over()
                     raise
-                self._listen(session)
-                self._start_for_program(ProgramQuery(asked, self._shared))
-                return handle
-        return after.start(writer, table, where, handle)
+                self._listen(known.session)
+                self._start_for_program(ProgramQuery(known, self._shared))
+                return asked.handle
+        return after.start(asked)
 
     def _start_for_program(self, running: ProgramQuery) -> None:
         self._starts += 1
@@ -338,10 +355,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
         except BaseException:
             # What the program makes of that is its own.
             self._starts -= 1
-            self._report(type="query-ended", query=running.query.key)
+            self._tell_of_end(running.query.key)
             raise
-        asked = running.asked
-        self._known.note(asked.vertices, asked.where, asked.handle)
+        self._note_started(running.asked)
         self._inbox.put(partial(self._on_start_of_program, running))
 
     def _listen(self, session: SparkSession) -> None:
@@ -353,10 +369,14 @@ class ProgramAttempt(BeginsProgram, Attempt):
             self._listeners[id(session)] = QueryListener(self._inbox.put)
             self._listeners[id(session)].listen(session)
 
-    def _asked_of(self, writer: DataStreamWriter, facts: WriterFacts, where: str, handle: Handle) -> Asked:
+    def _note_started(self, asked: Asked) -> None:
+        self._known.note(asked.vertices, asked.where, asked.handle)
+
+    def _asked_of(self, start: Start) -> Asked:
         """What the program asks for, known to the control plane, and ready to be started."""
+        facts = start.facts
         check_runs_here(facts)
-        frame = writer_frame(writer)
+        frame = writer_frame(start.writer)
         session = frame.sparkSession
         checkpoint = checkpoint_of(session, facts)
         found = self._known.read(frame, facts, checkpoint)
@@ -380,19 +400,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
         query = self._grow(found)
         if first is not None and stored is not None:
             first.check_successor(stored, query)
-        asked = Asked.of(
-            writer,
-            query=query,
-            vertices=found,
-            facts=facts,
-            handle=handle,
-            where=where,
-            checkpoint=own,
-            own_dir=own_dir,
-            place=place,
-        )
+        asked = Asked.of(start, query=query, vertices=found, checkpoint=own, own_dir=own_dir, place=place)
         # Its names are taken, whatever comes of the start.
-        self._known.note(found, where)
+        self._known.note(found, start.where)
         anew = first is not None and first.begins_anew
         self._tell_of(asked, is_new=stored is None or stored.flow != query.flow, begins_anew=anew)
         with limited(self.spec, self._inbox.put):
@@ -469,6 +479,9 @@ class ProgramAttempt(BeginsProgram, Attempt):
         )
         if is_new and self._client is not None:
             self._client.flush(_TOLD_WITHIN_S)
+
+    def _tell_of_end(self, key: str) -> None:
+        self._report(type="query-ended", query=key)
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""

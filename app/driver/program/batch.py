@@ -16,18 +16,16 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.base_attempt import TOLD_TO_END, Ending, Terminate
 from app.driver.batch.tasks import GroupTasks
 from app.driver.executors import Executors
 from app.driver.failures import DriverError, Failure, Fenced
 from app.driver.host_slots import HostSlots
-from app.driver.program.handle import Handle
 from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
+from app.driver.program.takeover import Start
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
-from app.driver.valves.spark import writer_facts
 from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.protocol import Orders
 
@@ -182,21 +180,19 @@ class BatchProgramAttempt(InMainThread):
         scala_context(session.sparkContext).conf().setIfMissing(_PARALLELISM, str(most))
         return session
 
-    def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
-    ) -> StreamingQuery:
+    def start(self, asked: Start) -> StreamingQuery:
         """Start a streaming query, if it ends by itself.
 
         Raises:
             DriverError: it does not.
         """
-        if not writer_facts(writer, table).ends_by_itself:
+        if not asked.facts.ends_by_itself:
             raise DriverError(
-                f"{where}: a BATCH program starts a streaming query that runs for ever: give it "
+                f"{asked.where}: a BATCH program starts a streaming query that runs for ever: give it "
                 "trigger(availableNow=True), or submit the program as STREAMING (without --batch)."
             )
-        handle.begin(writer)
-        return handle
+        asked.handle.begin(asked.writer)
+        return asked.handle
 
 
 class ExecutorSlots:

@@ -20,7 +20,7 @@ _ONCE: Final = (
 
 
 class BeginsProgram(InMainThread):
-    """An attempt whose program is told of when it begins, and follows orders before it has a session."""
+    """An attempt that follows orders before its program has a session."""
 
     _reported_version: int
 
@@ -32,7 +32,7 @@ class BeginsProgram(InMainThread):
     def _begin_program(self) -> SparkSession | Ending:
         """Let the program begin. Its first session, or the end of the attempt, if that comes before."""
         self._start_client(None, self._inbox.put, self._on_fenced)
-        self._report(type="begun", plan_version=self.spec.plan_version)
+        self._tell_of_beginning()
         self._may_run.set()
         while True:
             try:
@@ -57,6 +57,10 @@ class BeginsProgram(InMainThread):
                     return self._last_word(type="stopped", drained=drained, location=place)
                 case Terminate():
                     return self._fail(TOLD_TO_END)
+
+    def _tell_of_beginning(self) -> None:
+        # Which queries will come, and when, only the program knows.
+        self._report(type="begun", plan_version=self.spec.plan_version)
 
     def _note_plan(self, version: int) -> None:
         # There is nothing yet that does not run at it.

@@ -15,6 +15,7 @@ from app.driver.program.handle import Handle
 from app.driver.valves.shape import numbered, read_query, sink_name
 from app.driver.valves.spark import WriterFacts
 from app.model.analysis import Query
+from app.model.jobgraph import PlannedSpec
 from app.model.planned import PlannedVertex, planned_of
 
 
@@ -50,7 +51,11 @@ class KnownQueries:
         """``own_dir``: the job's directory of the query with this sink. ``on_trial``: they are those of the version
         before. One that has another checkpoint now is the same query, so that this is found out."""
         self._on_trial, self._own_dir = on_trial, own_dir
-        self._queries = {query.sink.name: Known(tuple(map(planned_of, query.flow))) for query in stored}
+        self._queries = {
+            query.sink.name: Known(tuple(map(planned_of, query.flow)))
+            for query in stored
+            if isinstance(query.sink.operation, PlannedSpec)
+        }
         self._identities: dict[str, str] = {}
 
     @property

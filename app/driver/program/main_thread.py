@@ -1,5 +1,5 @@
-"""What attempts of STREAMING and of BATCH programs share: the program runs in the main thread of the process, as
-``python script.py args...`` would run it, the attempt in another one.
+"""What attempts of STREAMING jobs and of BATCH programs share: the program, which may be a graph document, runs in the
+main thread of the process, as ``python script.py args...`` would run it, the attempt in another one.
 
 The program calls the methods of the attempt that `takeover.Host` names, in its own threads; everything else happens in
 the thread of the attempt, which hears of it through its inbox. An attempt that ends PARKED leaves the program as it is
@@ -33,6 +33,7 @@ from app.driver.base_attempt import TOLD_TO_END, BaseAttempt, Ending
 from app.driver.causes import WORKER_CRASHED
 from app.driver.client import address_in
 from app.driver.failures import Failure, describe
+from app.driver.program.document import run_document
 from app.driver.program.places import Places, failure_of
 from app.driver.program.takeover import Host, Takeover
 from app.driver.program.term_signal import send_to_main_thread
@@ -185,7 +186,6 @@ class InMainThread(BaseAttempt, Host):
         self, leave: Callable[[int], NoReturn], following: Callable[[], BaseAttempt | None]
     ) -> Ending:
         program, artifacts_dir = self._graph.program, Path(self.spec.artifacts_dir)
-        assert program is not None
 
         def run_attempts() -> None:
             try:
@@ -198,11 +198,14 @@ class InMainThread(BaseAttempt, Host):
         while not self._may_run.wait(_POLL_S) and not self._over.is_set():
             pass
         if not self._over.is_set():
-            places = Places(artifacts_dir, program.script)
+            places = Places(artifacts_dir, "the document" if program is None else program.script)
             batch, page = self._graph.is_batch_program, self._page()
             takeover = self._takeover = Takeover(self, places, self.spec.spark_conf, batch=batch, page=page)
             takeover.install()
-            takeover.end(run_program(program, artifacts_dir, self._graph.artifacts, places))
+            if program is None:
+                takeover.end(run_document(self._graph, self._functions, takeover))
+            else:
+                takeover.end(run_program(program, artifacts_dir, self._graph.artifacts, places))
         while True:
             # The attempt decides what follows, and ends the process.
             signal.pause()

@@ -1,12 +1,12 @@
-"""A query of a program: what the program asked of it when it started it, and each run of that, with valves in Spark's
-own plan and a gateway before its sink."""
+"""A query of a program, a script or a graph document: what the program asked of it when it started it, and each run of
+that, with valves in Spark's own plan and a gateway before its sink."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from app.driver.locks import claim_own_checkpoint
 from app.driver.program.facts import PLAN_NOTE, plan_digest
 from app.driver.program.handle import Handle
 from app.driver.program.origin import SINK_NOTE
+from app.driver.program.takeover import Start
 from app.driver.repartition import Repartitioner
 from app.driver.scala import scala_context
 from app.driver.session import own_session
-from app.driver.sinks.native import complete_sink_log, folder_of_files
+from app.driver.sinks.folder import complete_sink_log, folder_of_files
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.started_query import Shared, StartedQuery
+from app.driver.upkeep import Upkeep
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.shape import options_of_sources
 from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_frame
@@ -45,7 +47,8 @@ class Asked:
     ``writer`` is a copy of the program's, which may go on using its own; ``frame`` is without valves. ``checkpoint`` is
     where the program wants it, None if it lies in ``own_dir``, that of the job for the query, where drivers leave their
     notes. ``place`` is the checkpoint as a directory of this host, links followed; None if it is none. ``where`` in the
-    program it was asked. ``properties`` are those of the thread of the program.
+    program it was asked. ``properties`` are those of the thread of the program. A document has no ``vertices`` to be
+    read from a plan, and has an ``upkeep``.
     """
 
     query: Query
@@ -59,13 +62,29 @@ class Asked:
     own_dir: Path
     place: Path | None
     properties: Any
+    upkeep: Upkeep = field(default_factory=Upkeep)
 
     @classmethod
-    def of(cls, writer: DataStreamWriter, **fields: Any) -> Asked:
-        """Note what the program asks of ``writer``; called in the thread of the program."""
-        frame = writer_frame(writer)
-        properties = scala_context(frame.sparkSession.sparkContext).getLocalProperties().clone()
-        return cls(writer=copy_of_writer(writer), frame=frame, properties=properties, **fields)
+    def of(cls, start: Start, **fields: Any) -> Asked:
+        """Note what the program asks for; called in its thread."""
+        frame = writer_frame(start.writer)
+        return cls(
+            writer=copy_of_writer(start.writer),
+            frame=frame,
+            facts=start.facts,
+            handle=start.handle,
+            where=start.where,
+            properties=scala_context(frame.sparkSession.sparkContext).getLocalProperties().clone(),
+            **fields,
+        )
+
+    @classmethod
+    def by_document(cls, start: Start, query: Query) -> Asked:
+        """The same of a document, of which it is the ``query``."""
+        assert start.document is not None
+        place = start.document.checkpoint
+        own = {"own_dir": place, "place": place, "upkeep": start.document}
+        return cls.of(start, query=query, vertices=(), checkpoint=None, **own)
 
     @property
     def session(self) -> SparkSession:
@@ -84,7 +103,18 @@ class Asked:
         self.own_dir.mkdir(parents=True, exist_ok=True)
 
     def files_may_be_gone(self) -> bool:
-        return may_be_gone(self.session, options_of_sources(self.frame, self.facts.output_mode))
+        return may_be_gone(self.session, options_of_sources(self.frame))
+
+    def frame_at(self, parallelism: Mapping[str, int]) -> DataFrame:
+        """The frame of a run that begins at these numbers, by vertex id, with valves.
+
+        Raises:
+            DriverError: a vertex of a document cannot be built.
+        """
+        if (built := self.upkeep.build(parallelism)) is not None:
+            return built
+        ids = {vertex.name: vertex.id for vertex in self.query.flow}
+        return insert_valves(self.frame, self.vertices, ids, parallelism)
 
     @contextmanager
     def state_partitions(self) -> Iterator[None]:
@@ -147,15 +177,17 @@ class Asked:
 
 
 class ProgramQuery(StartedQuery):
-    """One run of a query of a program."""
+    """One run of a query."""
 
     def __init__(self, asked: Asked, shared: Shared) -> None:
         asked.prepare()
         (asked.own_dir / SINK_NOTE).write_text(asked.query.sink.name, encoding="utf-8")
-        if asked.checkpoint is None:
+        if asked.checkpoint is None and asked.vertices:
             (asked.own_dir / PLAN_NOTE).write_text(plan_digest(asked.frame), encoding="ascii")
         place = asked.place or Path(asked.location)
-        super().__init__(asked.query, shared, checkpoint_dir=place, begun_in=asked.own_dir)
+        super().__init__(
+            asked.query, shared, checkpoint_dir=place, begun_in=asked.own_dir, upkeep=asked.upkeep
+        )
         self.ends_by_itself = asked.facts.ends_by_itself
         self.asked = asked
         # Spark has told of its end, and tells nothing of it any more.
@@ -169,21 +201,23 @@ class ProgramQuery(StartedQuery):
         """In the thread of the program, and when it is started again in that of the attempt.
 
         Raises:
-            DriverError: a file of the batch that is planned and not committed is not what it was.
+            DriverError: a file of the batch that is planned and not committed is not what it was; or a vertex of a
+                document cannot be built, or its sink cannot be written.
         """
         asked = self.asked
+        asked.upkeep.prepare(self._shared.lock_file)
         if asked.place is not None:
             check_planned_files(asked.place, notes=asked.own_dir, may_be_gone=asked.files_may_be_gone)
-        started = start_behind(self.gateway, asked.session, self._begin)
+        frame = asked.frame_at(self._plans.current.parallelism)
+        started = start_behind(self.gateway, asked.session, partial(self._begin, frame))
         self._started(started, asked.session.sparkContext)
 
-    def _begin(self) -> StreamingQuery:
-        asked, parallelism = self.asked, self._plans.current.parallelism
+    def _begin(self, frame: DataFrame) -> StreamingQuery:
+        asked = self.asked
         writer = copy_of_writer(asked.writer).option("checkpointLocation", asked.location)
         # Spark's thread of a query takes them, such as its scheduler pool, from the one that starts it.
         scala_context(asked.session.sparkContext).setLocalProperties(asked.properties.clone())
-        ids = {vertex.name: vertex.id for vertex in self.query.flow}
-        replace_frame(writer, insert_valves(asked.frame, asked.vertices, ids, parallelism))
+        replace_frame(writer, frame)
         with asked.state_partitions():
             if self._once:
                 return asked.handle.begin_unseen(writer.trigger(once=True))

@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import StreamingQueryException
@@ -30,7 +31,12 @@ from app.driver.program.places import Places, failure_of, under_way
 from app.driver.program.settings import put_back, session_conf, settings_of
 from app.driver.program.term_signal import TermSignal
 from app.driver.session import hide_session, unfit_setting
+from app.driver.valves.spark import WriterFacts, writer_facts
 from app.model.ownsettings import APP_NAME
+from app.model.protocol import DriverSpec
+
+if TYPE_CHECKING:
+    from app.driver.program.document import DocumentQuery
 
 _context_init: Any = SparkContext.__init__
 _stop_context: Any = SparkContext.stop
@@ -55,8 +61,26 @@ def _set_serializer(context: SparkContext, asked: Mapping[str, Any]) -> None:
     context.serializer = BatchedSerializer(kind, size) if size else AutoBatchedSerializer(kind)  # type: ignore[no-untyped-call]
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A query that the program starts. ``table``: that of `toTable`. ``where``: the place
+    in the program, for sentences: "job.py, line 12". ``document``: the query of a graph document that it is."""
+
+    writer: DataStreamWriter
+    handle: Handle
+    table: str | None = None
+    where: str = ""
+    document: DocumentQuery | None = None
+
+    @property
+    def facts(self) -> WriterFacts:
+        return writer_facts(self.writer, self.table)
+
+
 class Host(Protocol):
     """What the calls of a program end in. Its methods are called in the threads of the program."""
+
+    spec: DriverSpec
 
     @property
     def is_stopping(self) -> bool:
@@ -66,11 +90,8 @@ class Host(Protocol):
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         """A new session for the program. ``conf``: all settings that the job and the program make."""
 
-    def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
-    ) -> StreamingQuery:
-        """Start the query of ``writer``, by its ``handle``: with Spark's own `start`, or its `toTable` if there is a
-        ``table``. The answer is for the program. ``where`` is the place in it, for sentences: "job.py, line 12"."""
+    def start(self, asked: Start) -> StreamingQuery:
+        """Start a query, by its handle: with Spark's own `start`, or its `toTable`. The answer is for the program."""
 
     @property
     def was_stopped(self) -> bool:
@@ -250,7 +271,7 @@ class Takeover:
         if not self._batch and (refused := put_back(session)) is not None:
             self.refuse(refused)
         try:
-            return self.host.start(writer, table, where, Handle(self, session, begin))
+            return self.host.start(Start(writer, Handle(self, session, begin), table, where))
         except DriverError as error:
             # No `except` of the program is to go on behind it.
             self.end(failure_of(error, self.places, where))

@@ -183,11 +183,17 @@ def _source_options(leaf: Any, jvm: Any) -> tuple[str, dict[str, str]]:
     return kind, {}
 
 
-def options_of_sources(frame: DataFrame, output_mode: str) -> list[tuple[str, str]]:
+def options_of_sources(frame: DataFrame) -> list[tuple[str, str]]:
     """The options of the streaming sources of ``frame``, with lower-case names."""
     jvm: Any = frame.sparkSession._jvm
-    sources = [node for node in walk(read_tree(frame, output_mode)) if node.part is Part.SOURCE]
-    return [each for node in sources for each in _source_options(node.spark, jvm)[1].items()]
+    found: list[tuple[str, str]] = []
+    waiting = [analysed(frame)]
+    while waiting:
+        node = waiting.pop()
+        inputs = plan_children(node)
+        waiting += (each for each in inputs if each.isStreaming())
+        found += () if inputs else _source_options(node, jvm)[1].items()
+    return found
 
 
 def read_query(

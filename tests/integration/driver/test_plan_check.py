@@ -12,8 +12,8 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from app.driver.document_query import QueryBuilder
 from app.driver.failures import DriverError
+from app.driver.program.document import QueryBuilder
 from app.driver.sources.opening import Splits
 from app.driver.vertices import Functions
 from app.model.analysis import Query, queries

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from app.driver.document_query import QueryBuilder
+from app.driver.program.document import QueryBuilder
 from app.driver.scala import plan_children
 from app.driver.sources.opening import Splits
 from app.driver.valves.insert import Label

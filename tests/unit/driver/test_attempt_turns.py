@@ -28,7 +28,7 @@ class Looped(Attempt):
 
     def __init__(self, *queries: Any) -> None:
         self._inbox = queue.SimpleQueue()
-        self._fenced = self._finishing = False
+        self._fenced = False
         self._executors = self._stop = None
         self._load: Any = SimpleNamespace(turn=lambda _known: None)
         self._news: Any = SimpleNamespace(known={})
@@ -43,6 +43,15 @@ class Looped(Attempt):
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         self.failed.append(failure)
         return Ending.FAILED
+
+    @property
+    def _runs(self) -> Any:
+        return self._queries
+
+    def _unasked(self, *_: object) -> Any:
+        raise AssertionError
+
+    _start = _can_be_followed = _location = _on_other = _on_well_ended = _unasked
 
 
 def test_a_batch_of_whose_vertices_nothing_can_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +13,8 @@ import pytest
 from app.driver import arrivals, locks
 from app.driver.failures import DriverError
 from app.driver.locks import take_driver_lock
-from app.driver.sinks import native
-from app.driver.sinks.native import NativeSink
-from app.model.jobgraph import SinkSpec
+from app.driver.sinks import folder
+from app.driver.sinks.folder import SinkFolder
 from app.model.locations import plain_location
 
 
@@ -26,13 +24,16 @@ def without_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
         plain = plain_location(location) or ""
         return Path(plain) if plain.startswith("/") else None
 
-    monkeypatch.setattr(native, "directory_of", directory_of)
+    monkeypatch.setattr(folder, "directory_of", directory_of)
 
 
-def opened(home: Path, spec: SinkSpec | None = None, master: str = "local[2]") -> NativeSink:
-    spec = spec or SinkSpec("orc", f"file://{home}/out")
+def opened(home: Path, path: str = "", master: str = "local[2]") -> SinkFolder:
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
-    return NativeSink.open("store", spec, session, home / "checkpoint", str(home / "lock"))
+    return SinkFolder.open("store", path or f"file://{home}/out", session, home / "checkpoint")
+
+
+def prepare(home: Path, sink: SinkFolder | None = None, lock: str = "lock") -> None:
+    (sink or opened(home)).prepare(str(home / lock))
 
 
 def log(directory: Path, *batches: int) -> None:
@@ -55,7 +56,7 @@ def written(home: Path, *batches: int) -> None:
 
 def test_a_folder_is_made_and_its_batches_follow_each_other(tmp_path: Path) -> None:
     sink = opened(tmp_path)
-    sink.prepare()
+    prepare(tmp_path, sink)
     assert sink.folder == tmp_path / "out"
     assert sink.folder.is_dir()
     for batch in range(3):
@@ -68,13 +69,12 @@ def test_a_folder_that_another_driver_writes_is_refused_as_long_as_it_lives(
 ) -> None:
     monkeypatch.setattr(locks, "_PREDECESSOR_WAIT_S", 0.0)
     lock = take_driver_lock(str(tmp_path / "lock"))
-    opened(tmp_path).prepare()
-    opened(tmp_path).prepare()
-    other = replace(opened(tmp_path), lock_file=str(tmp_path / "other"))
+    prepare(tmp_path)
+    prepare(tmp_path)
     with pytest.raises(DriverError, match=r"store writes files to .*/out, where the driver of another job"):
-        other.prepare()
+        prepare(tmp_path, lock="other")
     os.close(lock)
-    other.prepare()
+    prepare(tmp_path, lock="other")
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["_slotwise"]
 
 
@@ -83,7 +83,7 @@ def test_a_batch_that_was_planned_before_may_be_in_the_log(tmp_path: Path) -> No
     committed(tmp_path, 0)
     written(tmp_path, 0, 1)
     sink = opened(tmp_path)
-    sink.prepare()
+    prepare(tmp_path, sink)
     sink.check_batch(1)
     sink.check_batch(2)
 
@@ -92,7 +92,7 @@ def test_a_batch_that_was_planned_before_may_be_in_the_log(tmp_path: Path) -> No
 def test_a_log_of_another_query_is_refused(tmp_path: Path, batches: tuple[int, ...]) -> None:
     written(tmp_path, *batches)
     sink = opened(tmp_path)
-    sink.prepare()
+    prepare(tmp_path, sink)
     with pytest.raises(
         DriverError, match=f"the log of another query has batches up to {batches[-1]}"
     ) as caught:
@@ -103,7 +103,7 @@ def test_a_log_of_another_query_is_refused(tmp_path: Path, batches: tuple[int, .
 
 def test_another_query_is_found_while_both_run(tmp_path: Path) -> None:
     sink = opened(tmp_path)
-    sink.prepare()
+    prepare(tmp_path, sink)
     sink.check_batch(0)
     written(tmp_path, 0, 1)
     with pytest.raises(DriverError, match="leave out what is new in batch 1"):
@@ -114,26 +114,21 @@ def test_a_log_that_ends_before_the_checkpoint_is_refused(tmp_path: Path) -> Non
     planned(tmp_path, 0, 1, 2)
     committed(tmp_path, 0, 1)
     with pytest.raises(DriverError, match="ends with batch -1, and the checkpoint with batch 1") as caught:
-        opened(tmp_path).prepare()
+        prepare(tmp_path)
     assert not caught.value.recoverable
 
 
 def test_a_folder_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("", encoding="utf-8")
     with pytest.raises(DriverError, match=r"The directory .*/out cannot be written: "):
-        opened(tmp_path).prepare()
+        prepare(tmp_path)
 
 
 def test_what_is_elsewhere_is_not_looked_at(tmp_path: Path) -> None:
-    for spec in (
-        SinkSpec("orc", "s3://bucket/out"),
-        SinkSpec("org.example.Sink", "/out"),
-        SinkSpec("console"),
-    ):
-        sink = opened(tmp_path, spec)
-        sink.prepare()
-        sink.check_batch(0)
-        assert sink.folder is None
+    sink = opened(tmp_path, "s3://bucket/out")
+    prepare(tmp_path, sink)
+    sink.check_batch(0)
+    assert sink.folder is None
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -158,7 +153,7 @@ def test_files_that_only_executors_see_are_missed(
     with pytest.raises(
         DriverError, match=r"wrote 2 file.s. of batch 1 into .*/out, and 1 of them are not"
     ) as caught:
-        far.prepare()
+        prepare(tmp_path, far)
     assert caught.value.recoverable
     (out / names[3]).write_text("rows", encoding="utf-8")
-    far.prepare()
+    prepare(tmp_path, far)

@@ -1,9 +1,9 @@
-"""Spark's own sinks and those of packages: they get the stream itself, not one micro-batch after another.
+"""The folder of Spark's sink of files.
 
-Of files Spark keeps a log in their folder, `_spark_metadata`, and leaves out a batch whose number is in it, in silence.
-So the folder has to be this query's alone. The log has to have every batch of its query, also one that
-redistributed the state: Spark's redistribution takes a number of a batch and gives nothing out, so the sink does not
-hear of it; where its log is compacted, every tenth batch, Spark then looks for the number and fails.
+Spark keeps a log there, `_spark_metadata`, and leaves out a batch whose number is in it, in silence. So the folder has
+to be this query's alone. The log has to have every batch of its query, also one that redistributed the state: Spark's
+redistribution takes a number of a batch and gives nothing out, so the sink does not hear of it; where its log is
+compacted, every tenth batch, Spark then looks for the number and fails.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.arrivals import is_on_this_host, once_whole
 from app.driver.checkpoints import newest_batch, newest_in_sink, repartition_batches, standing
@@ -28,52 +26,32 @@ from app.driver.scala import scala_option
 from app.driver.sinks.base import os_error
 from app.driver.valves.spark import WriterFacts
 from app.model.formats import FILE_FORMATS
-from app.model.jobgraph import SinkSpec
-from app.model.sink_formats import TABLE_SINKS
 
 _CLAIM: Final = "_slotwise"
 """Readers that list the folder leave out what begins so."""
 
 
 @dataclass
-class NativeSink:
-    """``files``: what Spark's log is in, of a sink of files. ``folder``: the same if it is on this host. ``lock_file``:
-    that of the driver."""
+class SinkFolder:
+    """The folder of the sink ``vertex`` of a document. ``folder``: None if it is not on this host."""
 
     vertex: str
-    spec: SinkSpec
     session: SparkSession
     checkpoint: Path
-    lock_file: str
-    files: str | None = None
-    folder: Path | None = None
+    folder: Path | None
     _planned: int = -1
 
     @classmethod
-    def open(
-        cls, vertex: str, spec: SinkSpec, session: SparkSession, checkpoint: Path, lock_file: str
-    ) -> NativeSink:
-        if spec.format not in FILE_FORMATS:
-            return cls(vertex, spec, session, checkpoint, lock_file)
-        path = spec.path or ""
-        return cls(vertex, spec, session, checkpoint, lock_file, path, directory_of(session, path))
+    def open(cls, vertex: str, path: str, session: SparkSession, checkpoint: Path) -> SinkFolder:
+        return cls(vertex, session, checkpoint, directory_of(session, path))
 
-    def start(self, writer: DataStreamWriter) -> StreamingQuery:
-        """Start what ``writer`` has so far into this sink."""
-        options = dict(self.spec.options)
-        table = options.pop("table", None) if self.spec.format.lower() in TABLE_SINKS else None
-        for name, value in options.items():
-            writer = writer.option(name, value)
-        writer = writer.format(self.spec.format)
-        return writer.start(self.spec.path) if table is None else writer.toTable(table)
-
-    def prepare(self) -> None:
-        """See, before the query starts, whether its folder can be written and is that of before.
+    def prepare(self, lock_file: str) -> None:
+        """See, before the query starts, whether the folder can be written and is that of before. ``lock_file``: that of
+        the driver.
 
         Raises:
             DriverError: it is not.
         """
-        complete_sink_log(self.session, lambda: self.files, self.checkpoint)
         if self.folder is None:
             return
         try:
@@ -81,7 +59,7 @@ class NativeSink:
             if not os.access(self.folder, os.W_OK | os.X_OK):
                 raise PermissionError(13, os.strerror(13))
             # Of two queries that commit a batch of the same number at the same moment, Spark would leave one out.
-            claim_own_checkpoint(self.folder / _CLAIM, lock_file=self.lock_file)
+            claim_own_checkpoint(self.folder / _CLAIM, lock_file=lock_file)
             self._planned = newest_batch(self.checkpoint / "offsets")
             committed, logged = newest_batch(self.checkpoint / "commits"), newest_in_sink(self.folder)
         except OSError as error:
