@@ -115,8 +115,14 @@ class ProgramOptions:
         ),
     ] = False
 
+    def add_origin(self, document: dict[str, Any]) -> None:
+        """Let ``document`` say what its job goes on from."""
+        if self.origin is not None:
+            document["from"] = plain_location(self.origin) or os.path.abspath(self.origin)
+
     def refuse_for_graphs(self) -> None:
-        """
+        """But for `from`, which is not of the document alone.
+
         Raises:
             UsageError: something is said that a graph says in its document.
         """
@@ -127,7 +133,7 @@ class ProgramOptions:
         errors = [
             f"{info.default} is for programs (*.py): a graph says it in its document."
             for name, info in told.items()
-            if getattr(self, name)
+            if getattr(self, name) and name != "origin"
         ]
         if self.args:
             errors.append(f"{self.args[0]!r} is one argument too many: only programs (*.py) have arguments.")
@@ -179,8 +185,7 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
         document["environment"] = environment
     if options.packages:
         document["packages"] = list(options.packages)
-    if options.origin is not None:
-        document["from"] = plain_location(options.origin) or os.path.abspath(options.origin)
+    options.add_origin(document)
     document["config"] = _settings("--conf", options.conf, "spark.sql.shuffle.partitions=24", errors)
     if options.env:
         document[VARIABLES] = _settings("--env", options.env, "TOPIC=words", errors)

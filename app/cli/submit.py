@@ -112,6 +112,7 @@ def read_submitted(path: Path, options: ProgramOptions) -> Submitted:
         return read_program_file(path, options, FORM_LIMIT_BYTES)
     options.refuse_for_graphs()
     document = read_graph(path)
+    options.add_origin(document)
     return Submitted(document, check_graph(path, document), path, is_program=is_program(document))
 
 
@@ -153,19 +154,23 @@ def read_document(path: Path, noun: str, expected: str) -> dict[str, Any]:
 
 
 def resolve_paths(document: dict[str, Any], folder: Path) -> None:
-    """Make the `path` of each source and sink absolute, seen from ``folder``. URLs stay as they are."""
+    """Make `from`, and the `path` of each source and sink, absolute, seen from ``folder``. URLs stay as they are."""
+    _resolve(document, "from", folder)
     vertices = document.get("vertices")
     for vertex in vertices if isinstance(vertices, list) else []:
         for role in ("source", "sink"):
             operation = vertex.get(role) if isinstance(vertex, dict) else None
-            if not isinstance(operation, dict):
-                continue
-            place = operation.get("path")
-            if isinstance(place, str) and place and "://" not in place and not place.startswith("file:"):
-                # normpath, not resolve: a link stays the path that the author wrote. A home that does not exist
-                # stays a part of the path: `~nobody/in` is then looked for beside the graph.
-                resolved = os.path.normpath(folder / os.path.expanduser(place))
-                operation["path"] = resolved + ("/" if place.endswith("/") else "")
+            if isinstance(operation, dict):
+                _resolve(operation, "path", folder)
+
+
+def _resolve(fields: dict[str, Any], name: str, folder: Path) -> None:
+    place = fields.get(name)
+    if isinstance(place, str) and place and "://" not in place and not place.startswith("file:"):
+        # normpath, not resolve: a link stays the path that the author wrote. A home that does not exist stays a part of
+        # the path: `~nobody/in` is then looked for beside the graph.
+        resolved = os.path.normpath(folder / os.path.expanduser(place))
+        fields[name] = resolved + ("/" if place.endswith("/") else "")
 
 
 def check_graph(path: Path, document: dict[str, Any]) -> dict[str, bytes]:

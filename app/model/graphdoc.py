@@ -28,6 +28,7 @@ from app.model.graphdoc_settings import (
     read_artifacts,
     read_bounds,
     read_config,
+    read_origin,
     read_program,
     read_runtime,
 )
@@ -56,8 +57,8 @@ __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 
 MAX_VERTICES: Final = 200
 
-_FIELDS = ("name", "type", "artifacts", "environment", "packages", VARIABLES, "config", "vertices")
-_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from", "ended", "bounds", "left_out")
+_FIELDS = ("name", "type", "artifacts", "environment", "packages", VARIABLES, "from", "config", "vertices")
+_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "ended", "bounds", "left_out")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
 _REST_OF_VERTEX = ("inputs", "parallelism", "lowerBound", "maxParallelism", "stateful", "slotSharingGroup")
@@ -89,6 +90,7 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     config = read_config(fields, assumed, program=is_program)
     program = read_program(fields) if is_program else None
     runtime = read_runtime(fields)
+    origin = read_origin(fields, assumed)
     if assumed is JobType.BATCH and not is_program:
         _refuse_runtime(fields)
     raw = _vertices(fields, assumed, _PLANNED if is_program else _OPERATIONS)
@@ -105,7 +107,8 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     )
     bounds = read_bounds(fields) if is_program else ()
     vertices = build(name, order, facts)
-    return JobGraph(name, job_type, vertices, artifacts, config, program, runtime, ended, bounds, left_out)
+    of_program = (program, runtime, ended, bounds, left_out)
+    return JobGraph(name, job_type, vertices, artifacts, config, *of_program, origin)
 
 
 def _refuse_runtime(fields: Fields) -> None:
@@ -264,6 +267,7 @@ def to_document(graph: JobGraph) -> dict[str, object]:
         "type": graph.type.value,
         **program_document(graph.program),
         **runtime_document(graph.runtime),
+        **_given({"from": graph.origin}),
         "artifacts": list(graph.artifacts),
         "config": dict(graph.config),
         "vertices": [_vertex_document(vertex) for vertex in graph.vertices],
@@ -282,7 +286,7 @@ def program_document(program: ProgramSpec | None) -> dict[str, object]:
     """The fields of a document that say which program makes its vertices."""
     if program is None:
         return {}
-    return {"script": program.script, "args": list(program.args), **_given({"from": program.origin})}
+    return {"script": program.script, "args": list(program.args)}
 
 
 def runtime_document(runtime: Runtime) -> dict[str, object]:

@@ -24,6 +24,7 @@ from app.model.graphdoc_settings import (
     read_artifacts,
     read_bounds,
     read_config,
+    read_origin,
     read_program,
     read_runtime,
 )
@@ -74,6 +75,7 @@ class ProgramDocument:
     config: tuple[tuple[str, str], ...] = ()
     bounds: tuple[NamedBounds, ...] = ()
     runtime: Runtime = SERVERS
+    origin: str | None = None
 
     def to_document(self) -> dict[str, object]:
         """The document without bounds; `parse_program` reads it."""
@@ -84,6 +86,7 @@ class ProgramDocument:
             **runtime_document(self.runtime),
             "artifacts": list(self.artifacts),
             "config": dict(self.config),
+            **({} if self.origin is None else {"from": self.origin}),
         }
 
 
@@ -124,8 +127,7 @@ def parse_program(document: object) -> ProgramDocument:
     artifacts = read_artifacts(fields)
     config = read_config(fields, job_type, program=True)
     bounds = read_bounds(fields)
-    if "from" in fields and job_type is JobType.BATCH:
-        fields.wrong("from", "is for programs with streaming queries: a BATCH program has no checkpoint.")
+    origin = read_origin(fields, job_type)
     check_size(errors)
     if program is not None and program.script not in artifacts:
         artifacts = (program.script, *artifacts)
@@ -137,7 +139,7 @@ def parse_program(document: object) -> ProgramDocument:
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and program is not None
-    return ProgramDocument(name, job_type, program, artifacts, config, bounds, runtime=runtime)
+    return ProgramDocument(name, job_type, program, artifacts, config, bounds, runtime, origin)
 
 
 def graph_of(program: ProgramDocument) -> JobGraph:

@@ -221,7 +221,6 @@ def read_program(fields: Fields) -> ProgramSpec | None:
         else:
             fields.as_text(place, value, "a text")
     fields.errors.settings_chars += sum(map(len, args))
-    origin = _read_origin(fields)
     if script is None:
         return None
     if not FILE_NAME.match(script) or not script.endswith(".py"):
@@ -230,11 +229,14 @@ def read_program(fields: Fields) -> ProgramSpec | None:
             f"should be the name of a Python file among the artifacts, such as job.py, found {shown(script)}.",
         )
         return None
-    return ProgramSpec(script, tuple(args), origin)
+    return ProgramSpec(script, tuple(args))
 
 
-def _read_origin(fields: Fields) -> str | None:
-    """The directory of the checkpoints that the program goes on from."""
+def read_origin(fields: Fields, job_type: JobType) -> str | None:
+    """The directory of the checkpoints that the queries go on from."""
+    if "from" in fields and job_type is JobType.BATCH:
+        fields.wrong("from", "is for jobs with streaming queries: a BATCH job has no checkpoint.")
+        return None
     origin = fields.text("from", "the directory of a checkpoint on the host of the server")
     if origin is None:
         return None

@@ -148,11 +148,10 @@ Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec | PlannedSpec
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
     """An ordinary PySpark program: ``script`` is one of the job's artifacts, ``args`` what follows it on the command
-    line. ``origin``: the directory of another's checkpoints, copies of which its queries go on from."""
+    line."""
 
     script: str
     args: tuple[str, ...] = ()
-    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,8 @@ class JobGraph:
     ``runtime``: what its drivers run in. ``ended``: the queries of a program, by the ids of their sinks, that have
     ended and were not started again, in the order in which they ended. ``left_out``: those that had not ended, and that
     the last attempt has not started. ``bounds``: what the document of a program says of vertices that the graph has not
-    yet, and what was declared for those that have left it.
+    yet, and what was declared for those that have left it. ``origin``: the directory of another's checkpoints, copies
+    of which the queries go on from.
     """
 
     name: str
@@ -229,6 +229,7 @@ class JobGraph:
     ended: tuple[str, ...] = ()
     bounds: tuple[NamedBounds, ...] = ()
     left_out: tuple[str, ...] = ()
+    origin: str | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -237,7 +238,7 @@ class JobGraph:
     def _hash(self) -> int:
         # Worked out once: a graph is the key under which is kept what follows from it.
         own = (self.name, self.type, self.vertices, self.artifacts, self.config, self.program, self.runtime)
-        return hash((*own, self.ended, self.bounds, self.left_out))
+        return hash((*own, self.ended, self.bounds, self.left_out, self.origin))
 
     @cached_property
     def by_id(self) -> dict[str, JobVertex]:

@@ -92,6 +92,9 @@ _VERTEX = _closed(
 )
 _ARTIFACTS = _texts("Names of the files sent along.")
 _CONFIG = {**_VALUES, "description": "Settings of Spark (`spark.*`) and options of the scheduler."}
+_FROM = _text(
+    "The directory of a checkpoint on the host of the server, or of one for each query: the job goes on from a copy."
+)
 _RUNTIME = {
     "environment": _closed(
         [],
@@ -115,6 +118,7 @@ GRAPH_SCHEMA = _closed(
         "type": _one_of(JobType),
         "artifacts": _ARTIFACTS,
         **_RUNTIME,
+        "from": _FROM,
         "config": _CONFIG,
         "vertices": {"type": "array", "minItems": 2, "items": _VERTEX},
     },
@@ -145,10 +149,7 @@ PROGRAM_SCHEMA = _closed(
         "args": _texts("Its arguments."),
         "artifacts": _ARTIFACTS,
         **_RUNTIME,
-        "from": _text(
-            "The directory of a checkpoint on the host of the server, or of one for each query: the job "
-            "goes on from a copy of it."
-        ),
+        "from": _FROM,
         "config": _CONFIG,
         "bounds": {
             "type": "object",

@@ -59,8 +59,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         super().__init__(*args, **fields)
         self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
         self._known = KnownQueries(self._stored.values(), self._own_dir, on_trial=self.spec.on_trial)
-        program = self._graph.program
-        self._origin = Origin(Path(program.origin)) if program is not None and program.origin else None
+        self._origin = Origin(Path(origin)) if (origin := self._graph.origin) else None
         # A program may start its queries in several threads.
         self._starting = threading.Lock()
         # What a query reports before it is known that it was started.

@@ -30,13 +30,14 @@ from app.driver.sinks.opening import open_sink
 from app.driver.sources.opening import Splits, open_stream, read_static
 from app.driver.started_query import StartedQuery
 from app.driver.upkeep import Upkeep
-from app.driver.valves.marks import Mark, marked, with_valves
+from app.driver.valves.marks import Mark, marked, operators_with_state, with_valves
 from app.driver.valves.spark import kind_of
 from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.analysis import Query, queries
 from app.model.formats import FILE_FORMATS, rate_options
-from app.model.jobgraph import JobGraph, JobVertex, Partitioner, SinkSpec, SourceSpec
+from app.model.jobgraph import JobGraph, JobVertex, Partitioner, Role, SinkSpec, SourceSpec
 from app.model.ownsettings import SHUFFLE_PARTITIONS
+from app.model.planned import PlannedVertex
 from app.model.protocol import DriverSpec
 from app.model.sink_formats import OWN_SINKS, TABLE_SINKS
 
@@ -258,6 +259,13 @@ class DocumentQuery(Upkeep):
     def _counts(self) -> list[int | None]:
         return [_row_count(vertex) for vertex in self.query.streams]
 
+    @property
+    def planned(self) -> tuple[PlannedVertex, ...]:
+        """Its vertices, as they would be read from the plan that it is started with."""
+        assert self._built is not None
+        operators = operators_with_state(self._built, self._to.output_mode.value)
+        return tuple(_planned(vertex, operators.get(vertex.name, "")) for vertex in self.query.flow)
+
     # -- in each run
 
     def build(self, parallelism: Mapping[str, int]) -> DataFrame:
@@ -309,6 +317,12 @@ class DocumentQuery(Upkeep):
 def _start(writer: DataStreamWriter, *, table: str | None) -> Any:
     jwriter: Any = writer._jwrite
     return jwriter.start() if table is None else jwriter.toTable(table)
+
+
+def _planned(vertex: JobVertex, operator: str) -> PlannedVertex:
+    role = Role.SOURCE if vertex.is_source else Role.SINK if vertex.is_sink else Role.OPERATOR
+    inputs = tuple(edge.vertex_name for edge in vertex.inputs)
+    return PlannedVertex(vertex.name, role, operator, inputs, bool(operator))
 
 
 def _row_count(vertex: JobVertex) -> int | None:

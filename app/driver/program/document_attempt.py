@@ -9,6 +9,7 @@ from typing import Any, Final
 from app.driver.base_attempt import TOLD_TO_END, Ending, Terminate
 from app.driver.failures import DriverError
 from app.driver.program.attempt import ProgramAttempt
+from app.driver.program.checks import FirstStart
 from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.takeover import Start
 from app.driver.progress import Committed, Ended
@@ -76,6 +77,9 @@ class DocumentAttempt(ProgramAttempt):
         if start.document is None:
             raise DriverError(_STARTS_ITS_OWN)
         asked = Asked.by_document(start, self._stored[start.document.query.sink.name])
+        vertices = start.document.planned
+        first = FirstStart(asked.frame, asked.facts, vertices, None, asked.place, asked.own_dir)
+        first.check(self.spec, self._origin, ())
         with limited(self.spec, self._inbox.put):
             self._ask(asked)
         return asked

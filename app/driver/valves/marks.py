@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from app.driver.scala import plan_children
 from app.driver.valves.insert import Label
+from app.driver.valves.shape import Part, part_of
 from app.driver.valves.spark import (
     KINDS,
     MARK,
@@ -60,6 +61,25 @@ def read_mark(jvm: Any, node: Any, kind: str) -> Mark | None:
     """The mark that ``node`` is, whose class is ``kind``."""
     text = label_of(jvm, node, MARK) if kind in KINDS else ""
     return Mark(**json.loads(text)) if text else None
+
+
+def operators_with_state(frame: DataFrame, output_mode: str) -> dict[str, str]:
+    """For each vertex that keeps state, by name: the operator that does, as Spark calls it."""
+    jvm: Any = frame.sparkSession._jvm
+    found: dict[str, str] = {}
+    waiting = [(analysed(frame), "")]
+    while waiting:
+        node, vertex = waiting.pop()
+        if not node.isStreaming():
+            continue
+        kind, inputs = kind_of(node), plan_children(node)
+        if (mark := read_mark(jvm, node, kind)) is not None:
+            # What is below a mark in front of a vertex is another's, which has a mark there.
+            vertex = mark.vertex
+        elif part_of(node, kind, [bool(each.isStreaming()) for each in inputs], output_mode) is Part.STATE:
+            found.setdefault(vertex, kind)
+        waiting += ((each, vertex) for each in inputs)
+    return found
 
 
 def with_valves(frame: DataFrame, ids: Mapping[str, str], parallelism: Mapping[str, int]) -> DataFrame:

@@ -70,21 +70,21 @@ class Replacing:
         state = self._state(job_id)
         refuse(state)
         before, name = state.graph, state.graph.name
+        if submitted.origin is not None:
+            raise InvalidRequest(
+                "from: a new version goes on from the checkpoints of its job: leave it out, or submit a job of its own."
+            )
         if isinstance(submitted, ProgramDocument):
-            if submitted.program.origin is not None:
-                raise InvalidRequest(
-                    "from: a new version goes on from the checkpoints of its job: leave it out, or submit a job of its "
-                    "own."
-                )
             if (why := kind_mismatch(before, submitted.type, is_program=True)) is not None:
                 raise InvalidRequest(why)
             program = dataclasses.replace(submitted, name=name)
             graph = await self._submission.graph_of(program, artifacts, before=before)
-            graph = _with_origin_of(graph, before)
         else:
             named = parse_document({**to_document(submitted), "name": name})
             _refuse_incompatible(state, named)
             graph = await self._submission.graph_of(named, artifacts, before=before)
+        # Its first attempt may not have begun.
+        graph = dataclasses.replace(graph, origin=before.origin)
         _refuse_incompatible(self._state(job_id), graph)
         await self._submission.checked(job_id, graph, artifacts, None)
         return graph
@@ -192,13 +192,4 @@ def _decide(
             AddVersion(version.number, state.versions.current, document, version.options),
             *(AddArtifact(name, content, version.number) for name, content in artifacts.items()),
         ),
-    )
-
-
-def _with_origin_of(graph: JobGraph, before: JobGraph) -> JobGraph:
-    """``graph``, which goes on from what ``before`` was to go on from: its first attempt may not have begun."""
-    if graph.program is None or before.program is None:
-        return graph
-    return dataclasses.replace(
-        graph, program=dataclasses.replace(graph.program, origin=before.program.origin)
     )

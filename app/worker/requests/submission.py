@@ -76,6 +76,8 @@ class Submission:
             InvalidRequest, StateConflict: it would be refused.
             Unavailable: it could not be found out now.
         """
+        if submitted.origin is not None:
+            self._check_origin(submitted.origin)
         graph = (
             submitted
             if isinstance(submitted, JobGraph)
@@ -99,8 +101,6 @@ class Submission:
         errors += _refused_settings(program.config, self._places)
         if errors:
             raise InvalidRequest(*errors)
-        if program.program.origin is not None:
-            self._check_origin(program.program.origin)
         if program.runtime.environment is None:
             # Another Python may take what this one does not.
             fault = await self.syntax.find_fault(script, artifacts[script])

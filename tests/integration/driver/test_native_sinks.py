@@ -92,15 +92,16 @@ def test_a_plan_change_between_batches_is_in_place_and_a_stop_leaves_no_batch_ha
     assert wait_for("the stop", lambda: rig.control_plane.of_type("stopped"))[0]["driver_alive"]
     logged = newest_in_sink(rig.directory / "out")
 
-    rows = end_soon(rig, document)
+    rows = len(values_of(rig.directory / "out"))
     rig.control_plane.reports.clear()
     driver.assign(rig.spec(document, {"once": 1}))
     again = rig.wait_batches(1)[0]
     assert (again["query_id"], again["batch_id"]) == (first["query_id"], logged + 1)
     assert not again["reprocessed"], "nothing of a batch that was stopped before it began runs twice"
-    wait_for("the end", lambda: rig.control_plane.of_type("finished"))
+    rig.control_plane.order(stop="drain")
+    assert wait_for("the end", lambda: rig.control_plane.of_type("stopped"))[0]["drained"]
     assert driver.exit_status() == 0, driver.log
-    check_all_once(rig, rows)
+    check_all_once(rig, rows + 1)
 
 
 @pytest.mark.long

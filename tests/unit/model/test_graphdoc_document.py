@@ -25,7 +25,7 @@ def test_a_document_is_a_mapping(value: object) -> None:
     [error] = errors(value)
     assert error.startswith(
         "The job graph should be a mapping with name, type, artifacts, environment, packages, environmentVariables, "
-        "config, vertices, found "
+        "from, config, vertices, found "
     )
 
 

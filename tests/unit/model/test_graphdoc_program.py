@@ -79,7 +79,8 @@ def test_a_program_in_full() -> None:
         "from": "/data/counts",
     }
     program = parse_program(document)
-    assert program.program == ProgramSpec("job.py", ("--topic", "", "words"), origin="/data/counts")
+    assert program.program == ProgramSpec("job.py", ("--topic", "", "words"))
+    assert program.origin == "/data/counts"
     assert program.artifacts == ("helpers.zip", "job.py")
     assert dict(program.config)["spark.sql.shuffle.partitions"] == "24"
     assert [(each.vertex, each.lower, each.upper) for each in program.bounds] == [
@@ -88,18 +89,21 @@ def test_a_program_in_full() -> None:
     ]
     # What a driver is told of it can be read again.
     again = parse_program(program.to_document())
-    assert (again.program, again.artifacts, again.config) == (
+    assert (again.program, again.artifacts, again.config, again.origin) == (
         program.program,
         program.artifacts,
         program.config,
+        program.origin,
     )
 
 
 @pytest.mark.parametrize("spelled", ["/data/a%20b/", "file:/data/a%20b", "file:///data//x/../a%20b"])
 def test_what_it_goes_on_from_may_be_written_as_for_spark(spelled: str) -> None:
     program = parse_program({**PROGRAM, "from": spelled})
-    assert program.program.origin == "/data/a%20b"
-    assert parse_program(program.to_document()).program == program.program
+    assert program.origin == "/data/a%20b"
+    assert parse_program(program.to_document()).origin == program.origin
+    graph = graph_of(program)
+    assert graph.origin == program.origin and to_document(graph)["from"] == program.origin
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,10 @@ def test_what_it_goes_on_from_may_be_written_as_for_spark(spelled: str) -> None:
             {"from": ["/c"]},
             "from: should be the directory of a checkpoint on the host of the server, found a",
         ),
-        ({"from": "/c", "type": "BATCH"}, "from: is for programs with streaming queries"),
+        (
+            {"from": "/c", "type": "BATCH"},
+            "from: is for jobs with streaming queries: a BATCH job has no checkpoint.",
+        ),
         ({"artifacts": [f"f{number}" for number in range(100)]}, "with the script there are 101"),
     ],
 )

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.driver.attempt import Attempt
 from app.driver.failures import DriverError
+from app.driver.program.document_attempt import DocumentAttempt
 from app.main import _places
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
@@ -66,8 +66,8 @@ def test_a_sink_in_the_data_directory_is_refused(data_dir: Path, tmp_path: Path,
     )
 
 
-def attempt_of(graph: JobGraph, private: Path) -> Attempt:
-    attempt = Attempt.__new__(Attempt)
+def attempt_of(graph: JobGraph, private: Path) -> DocumentAttempt:
+    attempt = DocumentAttempt.__new__(DocumentAttempt)
     attempt._graph = graph
     fields = {field.name: "" for field in dataclasses.fields(DriverSpec)}
     attempt.spec = DriverSpec(**{**fields, "private": (str(private),)})  # type: ignore[arg-type]
