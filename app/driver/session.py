@@ -155,12 +155,7 @@ def own_session(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partitions: int) -> SparkSession:
     """A session for one query: its own settings, views and listeners in the same SparkContext."""
-    own = {
-        "spark.sql.shuffle.partitions": str(shuffle_partitions),
-        # `QueryBuilder.check_state` has Spark look at as much of the plan as has to be refused.
-        "spark.sql.streaming.unsupportedOperationCheck": "false",
-    }
-    return own_session(session, {**conf, **own})
+    return own_session(session, {**conf, "spark.sql.shuffle.partitions": str(shuffle_partitions)})
 
 
 def region_session(

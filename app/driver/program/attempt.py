@@ -45,6 +45,7 @@ from app.model.protocol import Orders
 from app.model.state_partitions import partitions_of_queries
 
 _TOLD_WITHIN_S = 2.0
+_LAST_TOLD_S = 5.0
 _POLL_S = 0.1
 
 
@@ -219,7 +220,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def _on_other(self, message: object) -> Ending | None:
         if isinstance(message, ProgramEnded):
-            self._program_ended = message
+            self._program_ended, self._last_told_until = message, time.monotonic() + _LAST_TOLD_S
             return self._on_program_ended(message)
         assert callable(message)
         ending: Ending | None = message()
@@ -293,6 +294,10 @@ class ProgramAttempt(BeginsProgram, Attempt):
                     "wait for it (query.awaitTermination()) or stop it."
                 )
             )
+        is_told = all(each.is_silent for each in self._by_run.values() if isinstance(each, ProgramQuery))
+        if not is_told and time.monotonic() < self._last_told_until:
+            # Spark tells of the last batches a moment later: the next look comes back here.
+            return None
         return self._last_word(type="finished")
 
     @property
@@ -306,6 +311,8 @@ class ProgramAttempt(BeginsProgram, Attempt):
         # A query without data checks no ownership: the owner check ends the process if the job has another owner.
         self._may_commit()
         ending = super()._look_at_ended()
+        if ending is None and self._program_ended is not None:
+            ending = self._on_program_ended(self._program_ended)
         if not self._queries:
             # Whatever the program starts next runs at the plan of now.
             self._report_applied()

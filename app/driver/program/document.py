@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.checkpoints import newest_batch
 from app.driver.failures import DriverError, Failure, describe
-from app.driver.plan_check import check_by_spark, check_keys, check_plan
+from app.driver.program.document_checks import check_keys, check_plan
 from app.driver.program.handle import Handle
 from app.driver.program.takeover import Start, Takeover
 from app.driver.session import query_session
@@ -30,7 +30,7 @@ from app.driver.sinks.opening import open_sink
 from app.driver.sources.opening import Splits, open_stream, read_static
 from app.driver.started_query import StartedQuery
 from app.driver.upkeep import Upkeep
-from app.driver.valves.marks import Mark, marked, operators_with_state, with_valves
+from app.driver.valves.marks import Content, Mark, marked, read_vertices, with_valves
 from app.driver.valves.spark import kind_of
 from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.analysis import Query, queries
@@ -111,23 +111,6 @@ class QueryBuilder:
             DriverError: they do not agree.
         """
         check_plan(self.query, self._frames)
-
-    def check_state(self) -> None:
-        """Let Spark check whether what keeps state can do so with the output mode.
-
-        Not all of the plan: what follows sees one micro-batch at a time, which it may put in order, for example.
-
-        Raises:
-            DriverError: it cannot.
-        """
-        sink = self.query.sink.operation
-        assert isinstance(sink, SinkSpec)
-        for vertex in self.query.stateful:
-            try:
-                check_by_spark(self._frames[vertex.id], sink.output_mode)
-            except Exception as error:
-                first = self.query.stateful[0].name
-                raise DriverError.of(describe(error, vertex=first)) from error
 
     def look_at_side_tables(self) -> None:
         """Look which files the side tables have now, for micro-batches that are planned from now on."""
@@ -263,8 +246,8 @@ class DocumentQuery(Upkeep):
     def planned(self) -> tuple[PlannedVertex, ...]:
         """Its vertices, as they would be read from the plan that it is started with."""
         assert self._built is not None
-        operators = operators_with_state(self._built, self._to.output_mode.value)
-        return tuple(_planned(vertex, operators.get(vertex.name, "")) for vertex in self.query.flow)
+        found = read_vertices(self._built, self._to.output_mode.value)
+        return tuple(_planned(vertex, found.get(vertex.name, Content())) for vertex in self.query.flow)
 
     # -- in each run
 
@@ -275,7 +258,6 @@ class DocumentQuery(Upkeep):
         frame, self._built = self._built, None
         if frame is None:
             frame = self._builder.build(self.session)
-        self._builder.check_state()
         ids = {vertex.name: vertex.id for vertex in self.query.flow}
         return guarded(self.query.sink, partial(with_valves, frame, ids, parallelism))
 
@@ -319,10 +301,10 @@ def _start(writer: DataStreamWriter, *, table: str | None) -> Any:
     return jwriter.start() if table is None else jwriter.toTable(table)
 
 
-def _planned(vertex: JobVertex, operator: str) -> PlannedVertex:
+def _planned(vertex: JobVertex, content: Content) -> PlannedVertex:
     role = Role.SOURCE if vertex.is_source else Role.SINK if vertex.is_sink else Role.OPERATOR
     inputs = tuple(edge.vertex_name for edge in vertex.inputs)
-    return PlannedVertex(vertex.name, role, operator, inputs, bool(operator))
+    return PlannedVertex(vertex.name, role, "".join(content.state[:1]), inputs, bool(content.state))
 
 
 def _row_count(vertex: JobVertex) -> int | None:

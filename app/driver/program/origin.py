@@ -37,9 +37,8 @@ from app.driver.checkpoints import (
 )
 from app.driver.failures import DriverError
 from app.driver.locks import refuse_if_written
-from app.driver.plan_check import java_output_mode
 from app.driver.scala import java_array
-from app.driver.valves.spark import analysed, streaming_class
+from app.driver.valves.spark import analysed, java_output_mode, streaming_class
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 

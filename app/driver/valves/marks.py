@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -34,6 +34,11 @@ from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 _NUMBER: Final = MAX_PARALLELISM_LIMIT + 1
 """Of tasks, which no valve has: for Spark two repartitions of the same number are equal whatever they are tagged with,
 so that a node keeps the child that it has."""
+
+
+_COGROUPS: Final = frozenset({"CoGroup", "FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas"})
+_REFERENCES: Final = frozenset({"CTERelationRef", "UnionLoopRef"})
+"""Ends of a plan that repeat another part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +68,44 @@ def read_mark(jvm: Any, node: Any, kind: str) -> Mark | None:
     return Mark(**json.loads(text)) if text else None
 
 
-def operators_with_state(frame: DataFrame, output_mode: str) -> dict[str, str]:
-    """For each vertex that keeps state, by name: the operator that does, as Spark calls it."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a vertex does to its streams. ``state``: the operators that keep state. ``cogroups``: those that group two
+    inputs, for which Spark keeps none. ``inputs``: names of the vertices that it reads. ``others``: operators that read
+    streams of none."""
+
+    state: list[str] = field(default_factory=list)
+    cogroups: list[str] = field(default_factory=list)
+    inputs: set[str] = field(default_factory=set)
+    others: list[str] = field(default_factory=list)
+
+
+def read_vertices(frame: DataFrame, output_mode: str) -> dict[str, Content]:
+    """The vertices in the plan of ``frame``, which is that of a sink, by name."""
     jvm: Any = frame.sparkSession._jvm
-    found: dict[str, str] = {}
-    waiting = [(analysed(frame), "")]
+    found: dict[str, Content] = {}
+    # Each node with the vertex that it is of: none above the first mark.
+    waiting: list[tuple[Any, str]] = [(analysed(frame), "")]
     while waiting:
         node, vertex = waiting.pop()
         if not node.isStreaming():
             continue
         kind, inputs = kind_of(node), plan_children(node)
+        content = found.setdefault(vertex, Content()) if vertex else Content()
         if (mark := read_mark(jvm, node, kind)) is not None:
-            # What is below a mark in front of a vertex is another's, which has a mark there.
-            vertex = mark.vertex
+            if mark.reads:
+                # It stands in front of a vertex. What is below it is that which the vertex reads, with a mark there.
+                vertex = mark.vertex if vertex in ("", mark.vertex) else vertex
+            elif mark.vertex != vertex:
+                content.inputs.add(mark.vertex)
+                vertex = mark.vertex
+                found.setdefault(vertex, Content())
+        elif not inputs and kind not in _REFERENCES:
+            content.others.append(kind)
         elif part_of(node, kind, [bool(each.isStreaming()) for each in inputs], output_mode) is Part.STATE:
-            found.setdefault(vertex, kind)
+            content.state.append(kind)
+        elif kind in _COGROUPS:
+            content.cogroups.append(kind)
         waiting += ((each, vertex) for each in inputs)
     return found
 

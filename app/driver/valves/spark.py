@@ -381,6 +381,10 @@ def _expect(true: bool, what: str) -> None:
         raise _missing(what)
 
 
+def java_output_mode(jvm: Any, output_mode: str) -> Any:
+    return getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())()
+
+
 def streaming_class(jvm: Any, name: str) -> Any:
     """The class ``name`` of Spark's package for streaming."""
     for package in _PACKAGES:

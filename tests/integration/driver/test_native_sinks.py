@@ -23,7 +23,7 @@ def code(rig: Bench) -> None:
 
 
 def numbers(sink: dict[str, Any], *, rows: int | None, partitions: int = 4) -> dict[str, Any]:
-    """Numbers, each once, and their places in the micro-batch."""
+    """Numbers, each once."""
     options = {"rowsPerSecond": "4000"} | ({} if rows is None else {"rowCount": str(rows)})
     return {
         "name": "numbers",
@@ -40,12 +40,12 @@ def numbers(sink: dict[str, Any], *, rows: int | None, partitions: int = 4) -> d
                 "maxParallelism": partitions,
             },
             {
-                "name": "placed",
+                "name": "twice",
                 "inputs": ["once"],
-                "sql": "SELECT value, row_number() OVER (ORDER BY value) AS place FROM once ORDER BY value DESC",
+                "sql": "SELECT value, 2 * value AS twice FROM once",
                 "parallelism": 8,
             },
-            {"name": "stored", "inputs": ["placed"], "parallelism": 8, "sink": sink},
+            {"name": "stored", "inputs": ["twice"], "parallelism": 8, "sink": sink},
         ],
     }
 
@@ -75,9 +75,9 @@ def check_all_once(rig: Bench, at_least: int) -> None:
 def test_a_plan_change_between_batches_is_in_place_and_a_stop_leaves_no_batch_half_done(rig: Bench) -> None:
     document = numbers(orc_in(rig), rows=None)
     ids = {vertex.name: vertex.id for vertex in parse_document(document).vertices}
-    driver = rig.start(document, {"made": 2, "once": 2, "placed": 2, "stored": 2})
+    driver = rig.start(document, {"made": 2, "once": 2, "twice": 2, "stored": 2})
     first = rig.wait_batches(3)[0]
-    wanted = {"made": 3, "once": 4, "placed": 1, "stored": 3}
+    wanted = {"made": 3, "once": 4, "twice": 1, "stored": 3}
     rig.change_plan(document, 1_000, wanted)
     batch = wait_for(
         "a batch at the plan",

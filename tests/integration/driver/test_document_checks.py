@@ -134,41 +134,55 @@ def f(a):
 
 
 STATEFUL = [
-    ("a.groupBy(a.value % 3).count()", ["a"], "Aggregate"),
+    ("a.groupBy(a.value % 3).count()", ["a"], "Aggregate", "update"),
     (
         "a.withWatermark('timestamp', '1 second').groupBy(F.window('timestamp', '1 second')).count()",
         ["a"],
         "Aggregate",
+        "append",
     ),
-    ("a.groupBy(F.session_window('timestamp', '1 second')).count()", ["a"], "Aggregate"),
-    ("a.agg(F.max('value'))", ["a"], "Aggregate"),
-    ("a.groupBy('timestamp').pivot('value', [1, 2]).count()", ["a"], "Aggregate"),
-    ("a.dropDuplicates(['value'])", ["a"], "Deduplicate"),
-    ("a.dropDuplicatesWithinWatermark(['value'])", ["a"], "DeduplicateWithinWatermark"),
-    ("a.distinct()", ["a"], "Deduplicate"),
-    ("a.limit(3)", ["a"], "GlobalLimit"),
-    ("a.select('value').subtract(c.select('value'))", ["a", "c"], "Except"),
-    ("a.join(a.select('value'), 'value')", ["a"], "Join of two streams"),
-    ("a.join(b, 'value', 'left')", ["a", "b"], "Join of two streams"),
+    (
+        "a.withWatermark('timestamp', '1 second').groupBy(F.session_window('timestamp', '1 second')).count()",
+        ["a"],
+        "Aggregate",
+        "append",
+    ),
+    ("a.agg(F.max('value'))", ["a"], "Aggregate", "complete"),
+    ("a.dropDuplicates(['value'])", ["a"], "Deduplicate", "append"),
+    (
+        "a.withWatermark('timestamp', '1 second').dropDuplicatesWithinWatermark(['value'])",
+        ["a"],
+        "DeduplicateWithinWatermark",
+        "append",
+    ),
+    ("a.distinct()", ["a"], "Deduplicate", "append"),
+    ("a.limit(3)", ["a"], "GlobalLimit", "append"),
+    ("a.select('value').subtract(c.select('value'))", ["a", "c"], "Except", "append"),
+    ("a.join(a.select('value'), 'value')", ["a"], "Join", "append"),
+    ("a.join(b, 'value')", ["a", "b"], "Join", "append"),
     (
         "a.groupBy('value').applyInPandasWithState("
         "lambda key, rows, state: rows, 'value long', 'value long', 'append', 'NoTimeout')",
         ["a"],
         "FlatMapGroupsInPandasWithState",
+        "append",
     ),
 ]
 
 
-@pytest.mark.parametrize(("body", "inputs", "operator"), STATEFUL)
+@pytest.mark.parametrize(("body", "inputs", "operator", "mode"), STATEFUL)
 def test_a_function_that_keeps_state_has_to_say_so(
-    checked: Checked, body: str, inputs: list[str], operator: str
+    checked: Checked, body: str, inputs: list[str], operator: str, mode: str
 ) -> None:
     vertex, code = python(body, inputs=inputs)
-    sentence = checked.refusal(vertex, code=code)
+    if mode == "complete":
+        # Without a vertex that says so, the document itself is wrong.
+        return checked({**vertex, "stateful": True}, code=code, mode=mode)
+    sentence = checked.refusal(vertex, code=code, mode=mode)
     assert sentence.startswith("Vertex v is not marked as stateful")
     assert f"({operator} in Spark's plan)" in sentence
     assert "Write `stateful: true`" in sentence
-    checked({**vertex, "python": "f", "stateful": True}, code=code)
+    checked({**vertex, "python": "f", "stateful": True}, code=code, mode=mode)
 
 
 def test_a_function_with_transform_with_state_has_to_say_so(checked: Checked) -> None:
@@ -195,21 +209,21 @@ def test_a_vertex_inside_of_the_streaming_plan_has_to_say_so_too(checked: Checke
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "mode"),
     [
-        "SELECT value % 3 AS k, count(*) AS n FROM a GROUP BY ALL",
-        "SELECT DISTINCT value FROM a",
-        "SELECT value FROM a UNION SELECT value FROM b",
-        "SELECT value FROM a EXCEPT SELECT value FROM c",
-        "SELECT value FROM a LIMIT 3",
-        "SELECT x.value FROM a AS x JOIN b AS y ON x.value = y.value",
-        "WITH x AS (SELECT value FROM a) SELECT x.value FROM x JOIN x AS y ON x.value = y.value",
-        "FROM a |> AGGREGATE count(*) AS n GROUP BY value",
+        ("SELECT value % 3 AS k, count(*) AS n FROM a GROUP BY ALL", "update"),
+        ("SELECT DISTINCT value FROM a", "update"),
+        ("SELECT value FROM a UNION SELECT value FROM b", "update"),
+        ("SELECT value FROM a EXCEPT SELECT value FROM c", "append"),
+        ("SELECT value FROM a LIMIT 3", "append"),
+        ("SELECT x.value FROM a AS x JOIN b AS y ON x.value = y.value", "append"),
+        ("WITH x AS (SELECT value FROM a) SELECT x.value FROM x JOIN x AS y ON x.value = y.value", "append"),
+        ("FROM a |> AGGREGATE count(*) AS n GROUP BY value", "update"),
     ],
 )
-def test_a_text_that_is_called_stateless_must_not_keep_state(checked: Checked, text: str) -> None:
-    assert "is not marked as stateful" in checked.refusal(sql(text, stateful=False))
-    checked(sql(text))
+def test_a_text_that_is_called_stateless_must_not_keep_state(checked: Checked, text: str, mode: str) -> None:
+    assert "is not marked as stateful" in checked.refusal(sql(text, stateful=False), mode=mode)
+    checked(sql(text), mode=mode)
 
 
 STATELESS = [
@@ -228,8 +242,6 @@ STATELESS = [
     ),
     ("a._joinAsOf(c, a.value, c.value)", ["a", "c"]),
     ("a.mapInPandas(lambda rows: rows, a.schema)", ["a"]),
-    ("a.orderBy('value')", ["a"]),
-    ("a.withColumn('place', F.row_number().over(Window.orderBy('value')))", ["a"]),
     ("a.withColumn('names', F.lit(','.join(row.name for row in c.collect())))", ["a", "c"]),
 ]
 
@@ -250,7 +262,6 @@ def test_a_function_without_state_is_taken_and_must_not_claim_any(
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT value, row_number() OVER (ORDER BY value) AS place FROM a ORDER BY value",
         "SELECT a.value FROM a WHERE value IN (SELECT max(value) FROM c)",
         "SELECT value, (SELECT count(DISTINCT name) FROM c) AS names FROM a",
         "SELECT a.value, n FROM a LEFT JOIN (SELECT value, count(*) AS n FROM c GROUP BY value) USING (value)",
@@ -269,8 +280,21 @@ def test_with_complete_each_micro_batch_is_the_whole_result(checked: Checked) ->
     code = "def f(v):\n    return v.orderBy('n').limit(2)\n"
     top = {"name": "top", "inputs": ["v"], "python": "f"}
     checked(total, dict(top), code=code, to="top", mode="complete")
-    with pytest.raises(DriverError, match="Vertex top is not marked as stateful"):
+    with pytest.raises(DriverError, match="Sorting is not supported") as caught:
         checked(total, dict(top), code=code, to="top", mode="update")
+    assert caught.value.vertex == "top"
+
+
+@pytest.mark.parametrize(
+    "body", ["a.orderBy('value')", "a.withColumn('place', F.row_number().over(Window.orderBy('value')))"]
+)
+def test_what_is_of_each_micro_batch_is_said_to_be_for_a_sink(checked: Checked, body: str) -> None:
+    vertex, code = python(body)
+    sentence = checked.refusal(vertex, code=code)
+    assert "not supported" in sentence
+    assert sentence.endswith(
+        "(`sink: {python: module:function}`), which gets each as Spark's foreachBatch does."
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,18 +305,34 @@ def test_with_complete_each_micro_batch_is_the_whole_result(checked: Checked) ->
         (
             "c.join(a, 'value', 'left')",
             ["a", "c"],
-            "a LEFT OUTER JOIN keeps rows of the side that does not stream",
+            "LeftOuter join with a streaming DataFrame/Dataset on the right",
         ),
-        ("a.join(c, 'value', 'right')", ["a", "c"], "a RIGHT OUTER JOIN keeps rows"),
-        ("a.join(c, 'value', 'full')", ["a", "c"], "a FULL OUTER JOIN keeps rows"),
-        ("c.join(a, 'value', 'left_semi')", ["a", "c"], "a LEFT SEMI JOIN keeps rows"),
-        ("a.select('value').union(c.select('value'))", ["a", "c"], "adds rows that do not stream"),
+        (
+            "a.join(c, 'value', 'right')",
+            ["a", "c"],
+            "RightOuter join with a streaming DataFrame/Dataset on the left",
+        ),
+        (
+            "a.join(c, 'value', 'full')",
+            ["a", "c"],
+            "FullOuter joins with streaming DataFrames/Datasets on the left",
+        ),
+        (
+            "c.join(a, 'value', 'left_semi')",
+            ["a", "c"],
+            "LeftSemi join with a streaming DataFrame",
+        ),
+        (
+            "a.select('value').union(c.select('value'))",
+            ["a", "c"],
+            "Union between streaming and batch DataFrames",
+        ),
         (
             "a.select('value').intersect(c.select('value'))",
             ["a", "c"],
-            "Spark has no Intersect over a stream",
+            "Intersect of streaming DataFrames/Datasets is not supported",
         ),
-        ("a.offset(3)", ["a"], "Spark has no Offset over a stream"),
+        ("a.offset(3)", ["a"], "Offset is not supported on streaming"),
         (
             "a.groupBy('value').cogroup(b.groupBy('value')).applyInPandas(lambda x, y: x, a.schema)",
             ["a", "b"],
@@ -311,7 +351,7 @@ def test_with_complete_each_micro_batch_is_the_whole_result(checked: Checked) ->
         (
             "c._joinAsOf(a, c.value, a.value)",
             ["a", "c"],
-            "Spark has no AsOfJoin with a stream on its right side",
+            "ASOF join with a streaming DataFrame/Dataset on the right is not supported",
         ),
         (
             "a.sparkSession.sql('SELECT * FROM {a} WHERE value IN (SELECT max(value) FROM {a})', a=a)",
