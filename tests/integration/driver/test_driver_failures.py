@@ -49,6 +49,16 @@ def test_a_python_vertex_that_raises_is_named_and_may_be_tried_again(rig: Bench)
     assert failed["recoverable"] is True
 
 
+def test_a_function_that_starts_a_query_of_its_own_is_told_where_that_belongs(rig: Bench) -> None:
+    body = "def f(x):\n    x.writeStream.format('noop').outputMode('update').start()\n    return x\n"
+    failed = failure_of(rig, with_python(rig, body))
+    assert failed["error"] == (
+        "code.py, line 2: a function of the document starts a query of its own, which nobody would start again: give the "
+        "document a sink for it."
+    )
+    assert failed["recoverable"] is False
+
+
 @pytest.mark.long
 def test_an_error_in_a_task_names_its_line(rig: Bench) -> None:
     body = (
