@@ -306,11 +306,6 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
 def _housekeeper(
     settings: Settings, store: Store, control_plane: ControlPlane, places: JobPlaces, clock: SystemClock
 ) -> Housekeeper:
-    strays = Strays(store, places.jobs_dir)
-
-    async def drop_strays() -> int:
-        return await control_plane.environments.drop_strays() + await strays.drop()
-
     return Housekeeper(
         store,
         settings,
@@ -318,7 +313,7 @@ def _housekeeper(
         clock,
         jobs=control_plane.jobs,
         forget=control_plane.forget,
-        drop_strays=drop_strays,
+        drop_strays=Strays(store, places.jobs_dir).drop,
     )
 
 

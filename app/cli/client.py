@@ -110,11 +110,9 @@ class Client:
         body: Json = None,
         headers: Headers | None = None,
         files: Files | None = None,
-        answer_s: float | None = None,
         patience_s: float | None = None,
     ) -> tuple[Json, httpx.Headers]:
-        """The decoded answer and its headers. ``answer_s``: how long it may be waited for, and ``patience_s``: for how
-        long a 503 is asked again, if not as usual.
+        """The decoded answer and its headers. ``patience_s``: for how long a 503 is asked again, if not as usual.
 
         A 503 is asked again for a while (a job's owner may be changing), but a POST only if the answer asks for that
         with Retry-After: it may have been carried out. For longer, and where nothing listens, see `outlasting`.
@@ -130,7 +128,6 @@ class Client:
         response = self._answered(
             method,
             path,
-            answer_s=answer_s,
             patience_s=patience_s,
             params=params,
             content=content,
@@ -167,15 +164,13 @@ class Client:
         method: str,
         path: str,
         *,
-        answer_s: float | None = None,
         patience_s: float | None = None,
         **request: Any,
     ) -> httpx.Response:
         patience_s = UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s
         deadline = min(time.monotonic() + patience_s, self._away_until_s)
-        answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
         while True:
-            response = self._send(method, path, answer_s=answer_s, **request)
+            response = self._send(method, path, **request)
             again = response.status_code == 503 and (method != "POST" or "Retry-After" in response.headers)
             if not again or time.monotonic() >= deadline:
                 if is_stranger(response):
@@ -212,10 +207,10 @@ class Client:
             return before is None or after != before, _version(after), answer
         raise AssertionError("unreachable")
 
-    def _send(self, method: str, path: str, *, answer_s: float, **request: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
         left_s = max(_LAST_TRY_S, self._away_until_s - time.monotonic())
         timeout = httpx.Timeout(
-            ANSWER_TIMEOUT_S, connect=min(CONNECT_TIMEOUT_S, left_s), read=min(answer_s, left_s)
+            ANSWER_TIMEOUT_S, connect=min(CONNECT_TIMEOUT_S, left_s), read=min(ANSWER_TIMEOUT_S, left_s)
         )
         try:
             return self._http.request(method, path, timeout=timeout, **request)

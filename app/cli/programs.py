@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from typer.models import OptionInfo
 
 from app.cli.client import Client, Json, new_key
 from app.cli.errors import CliError, UsageError
-from app.cli.output import printable, warn
 from app.cli.require import parse_bounds
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import parse_program
 from app.model.jobgraph import JobType
 from app.model.locations import plain_location
 from app.model.variables import VARIABLES
-
-BUILDING_ANSWER_S: Final = 2 * 3600.0
-"""The server ends the building of an environment, and of those before it, long before."""
 
 _MISSING = re.compile(r"\bno module (?:named )?'?([A-Za-z_]\w*)", re.IGNORECASE)
 
@@ -155,11 +147,6 @@ class Submitted:
         """Whether it is to run in one of its own, which may have to be built."""
         return bool(self.document.keys() & {"environment", "packages"})
 
-    @property
-    def is_built_first(self) -> bool:
-        """Whether the server builds its environment before it answers."""
-        return self.has_environment and not self.is_program
-
 
 def is_program_file(path: Path) -> bool:
     return path.suffix.lower() == ".py"
@@ -282,22 +269,6 @@ def _settings(option: str, texts: Sequence[str], example: str, errors: list[str]
     return found
 
 
-@contextlib.contextmanager
-def building(submitted: Submitted) -> Iterator[None]:
-    """Show what takes its time before the server answers."""
-    if not submitted.is_built_first:
-        yield
-        return
-    name = printable(submitted.path.name)
-    told = f"{name} has its own environment; if it is new, it is built now, which takes minutes"
-    if sys.stderr.isatty():
-        with Console(stderr=True).status(Text(told)):
-            yield
-    else:
-        warn(f"{told}.")
-        yield
-
-
 def with_file_hint(error: CliError, submitted: Submitted) -> CliError:
     """``error``, which says why a job failed, with what the server cannot know."""
     hint = _file_hint(error.errors, submitted.path, submitted.artifacts)
@@ -327,13 +298,12 @@ def send_to(client: Client, method: str, path: str, submitted: Submitted) -> Jso
     """Send it to ``path``; the server's answer."""
     # A request that is repeated because its answer was lost is answered as the first one.
     headers = new_key()
-    patience_s = BUILDING_ANSWER_S if submitted.is_built_first else None
     if not submitted.artifacts:
-        return client.request(method, path, headers=headers, body=submitted.document, answer_s=patience_s)[0]
+        return client.request(method, path, headers=headers, body=submitted.document)[0]
     graph = json.dumps(submitted.document, allow_nan=False).encode()
     files = [("graph", ("graph.json", graph, "application/json"))]
     files += [
         ("files", (name, content, "application/octet-stream"))
         for name, content in submitted.artifacts.items()
     ]
-    return client.request(method, path, headers=headers, files=files, answer_s=patience_s)[0]
+    return client.request(method, path, headers=headers, files=files)[0]

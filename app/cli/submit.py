@@ -23,7 +23,6 @@ from app.cli.output import warn
 from app.cli.programs import (
     ProgramOptions,
     Submitted,
-    building,
     is_program_file,
     read_files,
     read_program_file,
@@ -83,8 +82,7 @@ def submit(
         replace_job(replace, submitted, call, wait=wait, timeout_s=timeout)
         return
     problem: CliError | None = None
-    with building(submitted):
-        job_id = str(send_to(call.client, "POST", "/jobs", submitted)["jobid"])
+    job_id = str(send_to(call.client, "POST", "/jobs", submitted)["jobid"])
     state = "accepted"
     if wait:
         with accepted(call.client, f"The job {job_id} was submitted, and continues.", timeout):
@@ -242,8 +240,7 @@ def replace_job(job: str, submitted: Submitted, call: Call, *, wait: bool, timeo
     """
     problem: CliError | None = None
     job_id = call.client.find_job(job, "change")
-    with building(submitted):
-        number = int(send_to(call.client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
+    number = int(send_to(call.client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
     outcome = "STARTING"
     if wait:
         sentence = f"Version {number} of the job {job_id} was accepted, and continues."

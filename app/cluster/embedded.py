@@ -18,7 +18,7 @@ import structlog
 from app.cluster.appcds import ArchiveBuilder
 from app.cluster.driverlogs import trim_logs
 from app.cluster.driveruser import DriverUser
-from app.cluster.environments import Environment, own_environment
+from app.cluster.environments import Environment
 from app.cluster.java import Java
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
 from app.cluster.processes import (
@@ -31,7 +31,7 @@ from app.cluster.processes import (
 )
 from app.cluster.runtimes import OWN, Kind, Runtimes
 from app.cluster.stepping_back import can_be_undone, step_back, step_forward
-from app.model.environment import Looked, Runtime
+from app.model.environment import Runtime
 
 log = structlog.get_logger()
 
@@ -113,10 +113,9 @@ class EmbeddedHost:
             self.refill()
         return new
 
-    async def look(self, runtime: Runtime) -> Looked:
-        kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
-        environment = own_environment() if kind.environment is None else kind.environment
-        return Looked(environment.spark_version, environment.modules)
+    async def build(self, runtime: Runtime) -> None:
+        if self._runtimes is not None:
+            await self._runtimes.kind(runtime)
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         if not is_running(ref.pid, ref.pid_started_at) and is_lock_free(ref.lock_file):

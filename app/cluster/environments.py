@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
-import importlib.util
 import json
 import locale
 import os
@@ -20,7 +19,7 @@ from typing import IO, Any, Final
 
 from app.cluster.driveruser import DriverUser
 from app.cluster.ports import DriverLaunchError
-from app.model.environment import MODULES, SPARK_LINES, python_fault, spark_fault
+from app.model.environment import SPARK_LINES, python_fault, spark_fault
 from app.settings import ENV_PREFIX
 
 UTF8_LOCALE: Final = "C.UTF-8"
@@ -29,7 +28,7 @@ _KEPT_BYTES = 64 << 10
 # It has to be read by any Python, however old.
 _PROBE = """
 import json, os, sys
-found = {"version": list(sys.version_info[:3]), "spark": None, "home": None, "modules": []}
+found = {"version": list(sys.version_info[:3]), "spark": None, "home": None}
 try:
     import importlib.util
     spec = importlib.util.find_spec("pyspark")
@@ -42,34 +41,25 @@ try:
     found["spark"] = names["__version__"]
 except Exception:
     pass
-for name in sys.argv[1:]:
-    try:
-        if importlib.util.find_spec(name) is not None:
-            found["modules"].append(name)
-    except Exception:
-        pass
 print("\\n" + json.dumps(found))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python that drivers can run on. ``spark_home`` has the jars of its PySpark, ``modules`` are those of `MODULES`
-    that it has."""
+    """A Python that drivers can run on. ``spark_home`` has the jars of its PySpark."""
 
     python: str
     python_version: str
     spark_version: str
     spark_home: str
-    modules: frozenset[str] = frozenset()
 
 
 def own_environment() -> Environment:
     """That of the server."""
     spark = importlib.metadata.distribution("pyspark")
-    modules = frozenset(name for name in MODULES if importlib.util.find_spec(name) is not None)
     version = ".".join(map(str, sys.version_info[:3]))
-    return Environment(sys.executable, version, spark.version, str(spark.locate_file("pyspark")), modules)
+    return Environment(sys.executable, version, spark.version, str(spark.locate_file("pyspark")))
 
 
 def inherited_environment() -> dict[str, str]:
@@ -135,8 +125,7 @@ class Pythons:
             )
         if fault := spark_fault(told["spark"]):
             raise EnvironmentRefused(f"{place}: {python} {fault}.")
-        modules = frozenset(told.get("modules", ()))
-        return Environment(python, ".".join(map(str, version)), told["spark"], told["home"], modules)
+        return Environment(python, ".".join(map(str, version)), told["spark"], told["home"])
 
 
 def _signs(environment: Environment) -> object:
@@ -160,7 +149,7 @@ def _answer(python: str, place: str, user: DriverUser | None) -> dict[str, Any]:
     """
     who = "the server runs as" if user is None else "drivers run as"
     try:
-        status, output = run_bounded([python, "-c", _PROBE, *MODULES], _PROBE_S, user)
+        status, output = run_bounded([python, "-c", _PROBE], _PROBE_S, user)
     except FileNotFoundError:
         raise EnvironmentRefused(f"{place}: there is no file {python} on the host of the server.") from None
     except PermissionError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.cluster.periodic import Periodic
-from app.model.environment import Looked, Runtime
+from app.model.environment import Runtime
 
 
 class DriverLaunchError(Exception):
@@ -192,8 +192,8 @@ class DriverHost(Protocol):
         """
         ...
 
-    async def look(self, runtime: Runtime) -> Looked:
-        """What a driver with ``runtime`` would find. What is not there yet is built, which takes minutes.
+    async def build(self, runtime: Runtime) -> None:
+        """Build what ``runtime`` has and is not there yet, which takes minutes.
 
         Raises:
             DriverLaunchError: it cannot be had; the message is a sentence.

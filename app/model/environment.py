@@ -13,8 +13,6 @@ from app.model.sentences import shown
 LEAST_PYTHON: Final = (3, 11)
 """What the driver's own code is written for."""
 SPARK_LINES: Final = ("4.1", "4.2", "4.3")
-MODULES: Final = ("numpy", "pyarrow", "psycopg")
-"""What sources and sinks of this project import, which an environment may lack."""
 MAX_REQUIREMENTS: Final = 200
 MAX_PACKAGES: Final = 50
 
@@ -57,14 +55,6 @@ class Runtime:
 
 SERVERS: Final = Runtime()
 """The environment of the server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What was found of a `Runtime` before a driver is started with it: its PySpark, and which of `MODULES` it has."""
-
-    spark_version: str
-    modules: frozenset[str] = frozenset()
 
 
 def python_fault(version: Sequence[int]) -> str | None:

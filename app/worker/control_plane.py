@@ -49,7 +49,6 @@ from app.worker.requests.declared import (
 )
 from app.worker.requests.driver_logs import DriverLogs
 from app.worker.requests.dry_run import dry_run, short_of_slots
-from app.worker.requests.environments import Environments
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.executor_logs import ExecutorLogs
 from app.worker.requests.explanation import explanation
@@ -123,8 +122,7 @@ class ControlPlane:
             validate_states=validate_states,
             tracing=tracing,
         )
-        self.environments = Environments(host, places)
-        self.submission = Submission(self._keeper, self.environments, new_id)
+        self.submission = Submission(self._keeper, new_id)
         self.submit = self.submission.submit
         self.logs = DriverLogs(store, lambda: self._closing)
         self.executor_logs = ExecutorLogs(store, places.cluster)
@@ -162,7 +160,6 @@ class ControlPlane:
         """Stop working on every job; drivers keep running. Waiting drivers are sent away. Harmless when repeated."""
         self._closing = True
         self.events.close()
-        await self.environments.close()
         await self.submission.syntax.close()
         await self._keeper.close()
 

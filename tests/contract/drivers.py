@@ -51,6 +51,7 @@ class ProtocolDriver:
     batch_id: int = -1
     regions_left: int = 1_000
     refuse_repartition: Callable[[], str | None] = lambda: None
+    fixed: str | None = None
     executors: dict[str, int] = field(default_factory=dict)
     queries: Queries = ()
     ui_url: str = ""
@@ -168,7 +169,8 @@ class ProtocolDriver:
                 found = partitions_of_queries(parse_document(self.spec["graph"], stored=True))
                 await self._report(http, base, type="repartitioned", state_partitions=found)
             if self._graph is None:
-                await self._report(http, base, type="running", plan_version=self.plan_version)
+                told = {"plan_version": self.plan_version, "fixed": self.fixed}
+                await self._report(http, base, type="running", **told)
             if self.spec["graph"]["type"] == "BATCH":
                 await self._run_regions(http, base)
                 return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,8 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from app.cluster.ports import DriverLaunchError, DriverRef
-from app.model.environment import MODULES, Looked, Runtime
+from app.model.environment import Runtime
 from tests.contract.drivers import ProtocolDriver, Queries
-
-
-def files_in(directory: str) -> list[str]:
-    """Nothing if it is not there."""
-    return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
 
 
 class ProtocolHost:
@@ -42,13 +36,14 @@ class ProtocolHost:
         # Of all drivers: what a report says of them.
         self.executors: dict[str, int] = {}
         self.regions_left = 1_000
-        # What jobs would run in; a sentence if that cannot be had.
-        self.looked: Looked | str = Looked("4.3.0", frozenset(MODULES))
-        self.looked_at: list[Runtime] = []
+        # Why what jobs would run in cannot be had.
+        self.cannot_build: str | None = None
+        self.builds: list[Runtime] = []
+        # Why drivers can redistribute no state of a document.
+        self.fixed: str | None = None
         # Until then what jobs would run in is being built.
         self.built = asyncio.Event()
         self.built.set()
-        self.files_seen: list[list[str]] = []
         # What the programs of drivers to come start at once; other queries are started by a test.
         self.queries: Queries = ()
         self._running = asyncio.Event()
@@ -65,8 +60,8 @@ class ProtocolHost:
     ) -> ProtocolDriver:
         if self.refuse is not None:
             raise DriverLaunchError(self.refuse)
-        if isinstance(self.looked, str) and runtime is not None and runtime.is_own:
-            raise DriverLaunchError(self.looked, recoverable=False)
+        if self.cannot_build is not None and runtime is not None and runtime.is_own:
+            raise DriverLaunchError(self.cannot_build, recoverable=False)
         pid = next(self._pids)
         ref = DriverRef(f"driver-{pid}", pid, time.time(), str(self.run_dir / f"driver-{pid}.lock"))
         driver = ProtocolDriver(
@@ -77,6 +72,7 @@ class ProtocolHost:
             refuse_repartition=lambda: self.refuse_repartition,
             executors=self.executors,
             queries=self.queries,
+            fixed=self.fixed,
             ui_url=self.ui_url,
         )
         self.drivers.append(driver)
@@ -85,13 +81,11 @@ class ProtocolHost:
             self.fail_next = None
         return driver
 
-    async def look(self, runtime: Runtime) -> Looked:
-        self.looked_at.append(runtime)
-        self.files_seen.append(files_in(runtime.artifacts_dir))
+    async def build(self, runtime: Runtime) -> None:
+        self.builds.append(runtime)
         await self.built.wait()
-        if isinstance(self.looked, str):
-            raise DriverLaunchError(self.looked, recoverable=False)
-        return self.looked
+        if self.cannot_build is not None:
+            raise DriverLaunchError(self.cannot_build, recoverable=False)
 
     def adopt(self, ref: DriverRef) -> ProtocolDriver | None:
         return next((driver for driver in self.drivers if driver.ref == ref and driver.alive), None)

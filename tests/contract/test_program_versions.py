@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.cluster.ports import DriverLaunchError
-from app.model.environment import Looked, Runtime
+from app.model.environment import Runtime
 from app.model.ids import vertex_id
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
@@ -162,7 +162,7 @@ async def test_its_environment_is_built_while_the_version_before_runs_on(any_wor
     )
     assert answer.status_code == 400 and "env.zip" in answer.text
     assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    await eventually(lambda: is_looked_at(world, 1), "the environment is looked at")
+    await eventually(lambda: is_built(world, 1), "the environment is being built")
     told = " ".join((await world.get(f"/jobs/{job_id}/explanation"))["sentences"])
     assert "What version 2 is to run in is being built. Version 1 stays in force until then." in told
     # The one before is not disturbed, and takes requests.
@@ -180,7 +180,7 @@ async def test_one_whose_environment_cannot_be_built_is_never_started(any_world:
     world = any_world
     job_id = await running(world)
     before = world.driver()
-    world.host.looked = why = "environment.requirements: numpy==0 was not found."
+    world.host.cannot_build = why = "environment.requirements: numpy==0 was not found."
     assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
     taken = await outcome(world, job_id, 2, "TAKEN_BACK")
     assert taken["why"] == why
@@ -195,7 +195,7 @@ async def test_an_environment_is_not_built_for_a_job_that_has_ended(world: World
     job_id = await running(world)
     world.host.built.clear()
     assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    await eventually(lambda: is_looked_at(world, 1), "the environment is looked at")
+    await eventually(lambda: is_built(world, 1), "the environment is being built")
     assert (await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})).is_success
     await world.status(job_id, "CANCELED")
     world.host.built.set()
@@ -203,8 +203,8 @@ async def test_an_environment_is_not_built_for_a_job_that_has_ended(world: World
     assert len(world.host.drivers) == 1
 
 
-async def is_looked_at(world: World, times: int) -> bool:
-    return len(world.host.looked_at) >= times
+async def is_built(world: World, times: int) -> bool:
+    return len(world.host.builds) >= times
 
 
 async def newest_record(world: World, job_id: str) -> dict[str, Any]:
@@ -231,7 +231,7 @@ async def test_another_version_may_be_asked_for_while_an_environment_is_built(wo
     job_id = await running(world)
     world.host.built.clear()
     assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    await eventually(lambda: is_looked_at(world, 1), "the environment is looked at")
+    await eventually(lambda: is_built(world, 1), "the environment is being built")
     assert (await put(world, job_id)).status_code == 202
     await outcome(world, job_id, 3, "IN_FORCE")
     assert (await outcome(world, job_id, 2, "DROPPED"))["why"] == "Version 3 was asked for first."
@@ -242,11 +242,10 @@ async def test_a_registry_that_is_away_is_asked_again(world: World, monkeypatch:
     job_id = await running(world)
     away = iter([DriverLaunchError("uv was ended by signal 9."), OSError("No space left on device")])
 
-    async def look(runtime: Runtime) -> Looked:
+    async def build(runtime: Runtime) -> None:
         for error in away:
             raise error
-        return Looked("4.3.0")
 
-    monkeypatch.setattr(world.host, "look", look)
+    monkeypatch.setattr(world.host, "build", build)
     assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
     await outcome(world, job_id, 2, "IN_FORCE")

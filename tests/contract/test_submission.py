@@ -22,10 +22,8 @@ import yaml
 from app.api.info import ServerInfo
 from app.api.requests import BODY_LIMIT_BYTES
 from app.api.routers.submission import FORM_LIMIT_BYTES
-from app.model.environment import MODULES, Looked
 from app.settings import Settings
 from app.worker.requests.artifacts import NEEDED
-from tests.contract.hosts import files_in
 from tests.contract.world import GRAPH, World
 
 PYTHON_GRAPH: dict[str, Any] = {
@@ -70,42 +68,13 @@ async def test_json_and_yaml_are_the_same_graph(any_world: World) -> None:
 ENVIRONMENT = {"environment": {"requirements": ["pyspark==4.2.0"]}, "packages": ["a.b:c_2.13:1.0"]}
 
 
-async def test_what_a_graph_runs_in_is_looked_at_before_it_is_accepted(any_world: World) -> None:
+async def test_what_a_graph_runs_in_is_built_for_its_first_attempt(any_world: World) -> None:
     world = any_world
     answer = await world.http.post("/jobs", json={**GRAPH, **ENVIRONMENT})
     assert answer.status_code == 202, answer.text
     shown = await world.get(f"/jobs/{answer.json()['jobid']}/graph")
     assert {key: shown[key] for key in ENVIRONMENT} == ENVIRONMENT
-    (looked,) = world.host.looked_at
-    assert looked.environment is not None and looked.environment.requirements == ("pyspark==4.2.0",)
-    # One that is sent along is laid out while it is looked at, and gone afterwards.
-    form = {
-        "graph": (
-            "g.json",
-            json.dumps({**GRAPH, "artifacts": ["e.tgz"], "environment": {"archive": "e.tgz"}}),
-        )
-    }
-    sent = await world.http.post("/jobs?dryRun=true", files=[*form.items(), ("files", ("e.tgz", b"packed"))])
-    assert sent.status_code == 200, sent.text
-    assert world.host.files_seen[-1] == ["e.tgz"]
-    assert files_in(world.host.looked_at[-1].artifacts_dir) == []
-
-
-async def test_a_graph_whose_environment_cannot_be_had_or_lacks_something_is_refused(world: World) -> None:
-    world.host.looked = "packages: [unresolved dependency: a.b#c_2.13;1.0: not found]."
-    for query in ("", "?dryRun=true"):
-        answer = await world.http.post(f"/jobs{query}", json={**GRAPH, **ENVIRONMENT})
-        assert (answer.status_code, answer.json()) == (400, {"errors": [world.host.looked]})
-    world.host.looked = Looked("4.1.1", frozenset(MODULES))
-    answer = await world.http.post("/jobs", json={**GRAPH, **ENVIRONMENT})
-    assert answer.status_code == 400
-    assert "the source flights (rate) needs PySpark 4.2 or newer" in answer.json()["errors"][0]
-    # What is wrong with the rest is said first, and nothing is built for it.
-    asked = len(world.host.looked_at)
-    answer = await world.http.post("/jobs", json={**GRAPH, **ENVIRONMENT, "artifacts": ["missing.py"]})
-    assert "missing.py is listed but was not sent along" in answer.text
-    assert len(world.host.looked_at) == asked
-    await no_jobs(world)
+    assert world.host.builds == []
 
 
 async def test_a_form_carries_the_files(any_world: World) -> None:

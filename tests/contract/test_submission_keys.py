@@ -12,7 +12,6 @@ import httpx
 import pytest
 import yaml
 
-from app.model.environment import MODULES, Looked, Runtime
 from tests.contract.members import two
 from tests.contract.test_batch_programs import BATCH
 from tests.contract.test_livy import SCRIPT, programs_of, with_programs
@@ -20,7 +19,7 @@ from tests.contract.test_livy import post as post_batch
 from tests.contract.test_programs import PROGRAM, form
 from tests.contract.test_tokens import OTHER, TOKEN, guarded  # noqa: F401 - a fixture
 from tests.contract.test_versions import graph, next_graph, outcome, replace
-from tests.contract.world import GRAPH, World, bounds, eventually, open_world
+from tests.contract.world import GRAPH, World, bounds, open_world
 
 KEY = {"Idempotency-Key": "f3c1"}
 LISTED = {**GRAPH, "artifacts": ["f.py"]}
@@ -182,59 +181,6 @@ async def test_requests_at_the_same_time_are_one_submission(
     posts = [accepted(world.http.post("/jobs", files=files, headers=KEY)) for _ in range(6)]
     ids = await asyncio.gather(*posts)
     assert set(ids) == set(await jobs(world)) and len(set(ids)) == 1
-
-
-async def test_a_repeat_waits_for_the_environment_of_the_first_and_builds_it_if_that_is_given_up(
-    world: World,
-) -> None:
-    begun, release, built = asyncio.Event(), asyncio.Event(), 0
-
-    async def look(_: Runtime) -> Looked:
-        nonlocal built
-        built += 1
-        begun.set()
-        await release.wait()
-        return Looked("4.3.0", frozenset(MODULES))
-
-    world.host.look = look  # type: ignore[method-assign]
-    document = {**GRAPH, "packages": ["a.b:c_2.13:1.0"]}
-    gone = asyncio.Event()
-    first = asyncio.create_task(hanging_up(world, document, gone, **KEY))
-    await begun.wait()
-    second = asyncio.create_task(world.http.post("/jobs", json=document, headers=KEY))
-    third = asyncio.create_task(world.http.post("/jobs", json=document, headers=KEY))
-
-    async def waits() -> bool:
-        (turn,) = world.control_plane.submission.keys._turns.values()
-        return len(turn._waiters or ()) == 2
-
-    await eventually(waits, "two wait for the first")
-    assert built == 1
-    gone.set()
-    await asyncio.wait([first])
-    release.set()
-    assert await accepted(second) == await accepted(third)
-    assert not list((world.directory / "jobs").glob(".environment-*"))
-    assert built == 2
-    assert len(await jobs(world)) == 1
-
-
-async def test_the_end_of_the_server_ends_what_is_built(world: World) -> None:
-    begun = asyncio.Event()
-
-    async def look(_: Runtime) -> Looked:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    world.host.look = look  # type: ignore[method-assign]
-    asking = asyncio.create_task(post(world, {**GRAPH, "packages": ["a.b:c_2.13:1.0"]}))
-    await begun.wait()
-    await world.control_plane.close()
-    answer = await asking
-    assert answer.status_code == 503
-    assert "is stopping" in answer.text
-    assert not list((world.directory / "jobs").iterdir())
 
 
 async def test_fifty_batches_at_once_are_fifty_jobs(world: World) -> None:

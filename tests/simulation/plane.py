@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
-from app.model.environment import Looked, Runtime
+from app.model.environment import Runtime
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.effects import Effect
@@ -320,8 +320,8 @@ class SimHost:
         process = self._warm.pop() if self._warm else self._start()
         return SimHandle(self._incarnation, process, adopted=False)
 
-    async def look(self, runtime: Runtime) -> Looked:
-        return await build_environment(self._world, runtime)
+    async def build(self, runtime: Runtime) -> None:
+        await build_environment(self._world, runtime)
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         for process in self._world.processes:

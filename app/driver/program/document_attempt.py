@@ -13,7 +13,7 @@ from app.driver.program.checks import FirstStart
 from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.takeover import Start
 from app.driver.progress import Committed, Ended
-from app.driver.repartition import limited
+from app.driver.repartition import limited, why_impossible
 from app.model.analysis import Query
 from app.model.protocol import Orders
 
@@ -95,7 +95,8 @@ class DocumentAttempt(ProgramAttempt):
     def _tell_of_run(self) -> None:
         # In this order: what the state has counts when the attempt begins to run.
         self._tell_of_partitions()
-        self._report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
+        told = {"fixed": why_impossible(), **self._news.figures()}
+        self._report(type="running", plan_version=self.spec.plan_version, **told)
 
     def _note_plan(self, version: int) -> None:
         """A plan is in force when the queries have it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from app.driver.failures import DriverError
+from app.driver.requirements import require
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, run_without_output
 from app.driver.sinks.files import FileSink
 from app.model.jobgraph import JobVertex, SinkSpec
@@ -36,6 +37,7 @@ def open_sink(vertex: JobVertex, *, work_dir: Path, functions: Callable[[str], C
             return NoopSink()
         case database if database in OWN_SINKS:
             # Only now: its libraries need not be where no job has such a sink.
+            require(vertex, f"a {database} sink", OWN_SINKS[database].modules)
             kind: type[DatabaseSink] = import_module(f"app.driver.sinks.{database}").SINK
             return kind.of(vertex, spec, work_dir)
         case _:

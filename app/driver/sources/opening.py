@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from app.driver.failures import DriverError, one_line
+from app.driver.requirements import require
 from app.driver.valves.spark import frame_in
 from app.durablefiles import write_whole
 from app.model.formats import FILE_FORMATS
@@ -104,6 +105,7 @@ def _why_not_loaded(source: SourceSpec, error: PySparkException | Py4JJavaError)
 
 
 def _open_rate(spark: SparkSession, vertex: JobVertex, source: SourceSpec, splits: Splits) -> DataFrame:
+    require(vertex, "a source of format rate", ("numpy", "pyarrow"), since="4.2")
     from app.driver.sources.rate import PARTS_FILE, START_MS, RateSource
 
     spark.dataSource.register(RateSource)

@@ -105,15 +105,15 @@ class QueryEnded:
 class AttemptRunning:
     """The driver of ``attempt`` registered, and its queries run with the plan it was given, or its program has begun.
 
-    ``source_bytes``: of a BATCH job, the sizes of the files of its sources by vertex id, where they are known.
-    ``before``: the pace of each query at the plan before, where it is known. ``missing_executors``: those not given.
-    ``begun``: it is a program, which tells of each query that it starts."""
+    ``source_bytes``: known sizes of the files of a BATCH job's sources, by vertex id. ``before``: known paces at the
+    plan before. ``missing_executors``: those not given. ``begun``: queries come later. ``fixed``: as in `JobState`."""
 
     attempt: int
     source_bytes: tuple[tuple[str, int], ...] = ()
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
     begun: bool = False
+    fixed: str | None = None
 
 
 @value

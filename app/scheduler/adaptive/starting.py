@@ -211,7 +211,13 @@ def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
     if draft.state.repartition is not None and not draft.state.repartition.late:
         raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
     before = draft.state.last_plan
-    draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState(), slots_stayed=())
+    draft.set(
+        plan=phase.plan,
+        last_plan=phase.plan,
+        creation_retry=RestartState(),
+        slots_stayed=(),
+        fixed=event.fixed,
+    )
     rollback.put_on_trial(draft, phase.plan, before, event.before, ran=False)
     timeline.in_force(draft, phase.plan)
     return True

@@ -293,7 +293,8 @@ class JobState:
     ``versions.spare``, which is not in force and is needed.
     ``no_change``: why the job was left as it is, one for each reason. ``pending``: bounds that are not on their way.
     ``started``: the queries, by the ids of their sinks, that the program has started in this attempt. ``gone``: the
-    vertices that have left the graph in the last day, and when."""
+    vertices that have left the graph in the last day, and when. ``fixed``: why the driver of the attempt can
+    redistribute no state, as a clause; None if it can, or has not said."""
 
     job_id: str
     graph: JobGraph
@@ -345,6 +346,7 @@ class JobState:
     pending: tuple[Pending, ...] = ()
     started: tuple[str, ...] = ()
     gone: tuple[tuple[str, int], ...] = ()
+    fixed: str | None = None
 
     @property
     def bounds(self) -> Requirements:

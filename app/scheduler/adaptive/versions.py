@@ -92,10 +92,7 @@ def _note_requested(draft: Draft, event: VersionRequested) -> None:
         raise draft.refuse(f"Version {before.replacement.number} of the job has not proven itself yet")
     if number <= before.newest:
         raise draft.refuse(f"There is a version {before.newest} of the job already")
-    graph = event.version.graph
-    stage: Literal["Builds", "Waits"] = (
-        "Builds" if graph.program is not None and graph.runtime.is_own else "Waits"
-    )
+    stage: Literal["Builds", "Waits"] = "Builds" if event.version.graph.runtime.is_own else "Waits"
     note = VersionNote(number, draft.now_ms, "STARTING", event.requested_by, draft.now_ms)
     notes = before.notes or (
         VersionNote(before.current, min(at for _, at in state.status_since_ms), "IN_FORCE"),

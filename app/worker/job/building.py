@@ -56,7 +56,7 @@ class Building:
         tries_left = _TRIES
         while True:
             try:
-                await self._host.look(self._runtime_of(number, state))
+                await self._host.build(self._runtime_of(number, state))
                 return ""
             except (DriverLaunchError, OSError) as error:
                 tries_left -= 1

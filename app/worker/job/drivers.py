@@ -85,7 +85,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
         case "running":
             before = meter.before(report.plan_version)
             sizes = tuple(sorted(report.source_bytes.items()))
-            return events.AttemptRunning(attempt, sizes, before, report.missing_executors)
+            return events.AttemptRunning(attempt, sizes, before, report.missing_executors, fixed=report.fixed)
         case "repartitioned":
             return events.StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
         case "query-ended":

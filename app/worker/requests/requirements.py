@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobType, JobVertex
-from app.model.options import JobOptions
 from app.model.requirements import Bounds, Deadline, Requirements, bounds_at_first, validate_bounds
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
@@ -60,7 +59,7 @@ def resolve_bounds(
     An upper bound above the state partitions of a vertex is allowed if the state can be redistributed. Vertices of
     queries that do not run may be left out: their bounds stay. Who has left the graph is passed over for a day.
     """
-    graph, options = state.graph, state.options
+    graph = state.graph
     by_id: dict[str, tuple[int, int]] = {}
     errors: list[str] = []
     gone = {vertex for vertex, at_ms in state.gone if now_ms - at_ms < growth.GONE_MS}
@@ -77,15 +76,21 @@ def resolve_bounds(
             own = state.requirements[idle]
             by_id.setdefault(idle, (own.lower, own.upper))
     resolved, more = validate_bounds(
-        graph, by_id, lambda vertex, upper: _why_not_beyond(graph, options, vertex, upper)
+        graph, by_id, lambda vertex, upper: _why_not_beyond(state, vertex, upper)
     )
     return {v.id: resolved[v.id] for v in graph.vertices if v.id in resolved}, errors + more
 
 
-def _why_not_beyond(graph: JobGraph, options: JobOptions, vertex: JobVertex, upper: int) -> str | None:
-    if not vertex.stateful or graph.type is not JobType.STREAMING:
+def _why_not_beyond(state: JobState, vertex: JobVertex, upper: int) -> str | None:
+    if not vertex.stateful or state.graph.type is not JobType.STREAMING:
         return ""
-    return why_fixed(graph, options, vertex, upper)
+    return _why_fixed(state, vertex, upper)
+
+
+def _why_fixed(state: JobState, vertex: JobVertex, wanted: int) -> str | None:
+    if vertex.stateful and state.fixed is not None:
+        return f"Its state has {vertex.max_parallelism} partitions, which is the most: {state.fixed}."
+    return why_fixed(state.graph, state.options, vertex, wanted)
 
 
 def resolve_partitions(
@@ -104,9 +109,7 @@ def resolve_partitions(
         label = f"job vertex {vertex.id} ({vertex.name})"
         upper = bounds[vertex.id].upper if vertex.id in bounds else 1
         floor = state.policy[vertex.id].floor or 1
-        why_not = (
-            None if number == vertex.max_parallelism else why_fixed(graph, state.options, vertex, number)
-        )
+        why_not = None if number == vertex.max_parallelism else _why_fixed(state, vertex, number)
         if number < 1:
             errors.append(f"The requested statePartitions {number} for {label} must be greater than zero.")
         elif number < upper:

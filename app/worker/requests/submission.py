@@ -15,7 +15,6 @@ from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_version
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
-from app.model.needs import lacking, with_what_is_possible
 from app.model.options import JobOptions
 from app.model.ownsettings import refused_on_cluster
 from app.model.requirements import Requirements
@@ -43,7 +42,6 @@ from app.worker.ownership.recovery import JobKeeper
 from app.worker.refusals import InDoubt, InvalidRequest, StateConflict, Unavailable
 from app.worker.requests.artifacts import refused_artifacts
 from app.worker.requests.declared import refusal_at_submission
-from app.worker.requests.environments import Environments
 from app.worker.requests.requirements import initial_requirements
 from app.worker.requests.submission_keys import SubmissionKeys
 from app.worker.requests.syntax import SyntaxHelper
@@ -56,8 +54,8 @@ _DOUBT_RETRY_S = 0.5
 class Submission:
     """How jobs come in."""
 
-    def __init__(self, keeper: JobKeeper, environments: Environments, new_id: Callable[[], str]) -> None:
-        self._keeper, self._environments, self._new_id = keeper, environments, new_id
+    def __init__(self, keeper: JobKeeper, new_id: Callable[[], str]) -> None:
+        self._keeper, self._new_id = keeper, new_id
         self._places = keeper.places
         self.keys, self.syntax = SubmissionKeys(keeper.store), SyntaxHelper()
 
@@ -69,8 +67,8 @@ class Submission:
         before: JobGraph | None = None,
     ) -> JobGraph:
         """The job graph of what was submitted, of which all was checked that can be without running it. Nothing is
-        stored. ``before``: the graph of the job that it is a new version of. To be cancelled when nobody waits for it
-        any more: what a document is to run in may have to be built.
+        stored. ``before``: the graph of the job that it is a new version of. What it is to run in is built when its
+        first attempt asks for it, and for a new version before its turn.
 
         Raises:
             InvalidRequest, StateConflict: it would be refused.
@@ -78,20 +76,9 @@ class Submission:
         """
         if submitted.origin is not None:
             self._check_origin(submitted.origin)
-        graph = (
-            submitted
-            if isinstance(submitted, JobGraph)
-            else await self._graph_of(submitted, artifacts, before)
-        )
-        if not graph.runtime.is_own or graph.program is not None:
-            # That of a program is built when its first attempt asks for it, and for a new version before its turn.
-            return graph
-        # Before minutes are spent on what it is to run in.
-        await self.checked("", graph, artifacts, None)
-        looked = await self._environments.look(graph.runtime, artifacts)
-        if errors := lacking(graph, looked):
-            raise InvalidRequest(*errors)
-        return with_what_is_possible(graph, looked)
+        if isinstance(submitted, JobGraph):
+            return submitted
+        return await self._graph_of(submitted, artifacts, before)
 
     async def _graph_of(
         self, program: ProgramDocument, artifacts: Mapping[str, bytes], before: JobGraph | None

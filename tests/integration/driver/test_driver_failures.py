@@ -53,8 +53,8 @@ def test_a_function_that_starts_a_query_of_its_own_is_told_where_that_belongs(ri
     body = "def f(x):\n    x.writeStream.format('noop').outputMode('update').start()\n    return x\n"
     failed = failure_of(rig, with_python(rig, body))
     assert failed["error"] == (
-        "code.py, line 2: a function of the document starts a query of its own, which nobody would start again: give the "
-        "document a sink for it."
+        "code.py, line 2: a function of the document starts a query of its own, which nobody would start again: give "
+        "the document a sink for it."
     )
     assert failed["recoverable"] is False
 

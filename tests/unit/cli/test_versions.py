@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,6 @@ from tests.unit.cli.conftest import JOB_ID
 Run = Callable[..., Any]
 
 pytestmark = pytest.mark.timeout(60)
-
-GRAPH = """
-name: numbers
-type: STREAMING
-environment: {requirements: ["numpy==2.1.0"]}
-vertices:
-  - {name: numbers, source: {format: rate}}
-  - {name: store, inputs: [numbers], sink: {format: noop}}
-"""
 
 
 @pytest.fixture
@@ -86,24 +76,6 @@ def test_the_environment_of_a_program_is_built_after_the_answer(slotwise: Run, f
     assert outcome.status == 0, outcome.err
     assert "Version 2 is being started; if its environment is new, it is built first ..." in outcome.err
     assert "it is built now" not in outcome.err
-
-
-def test_the_environment_of_a_job_graph_is_waited_for(
-    slotwise: Run, fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = tmp_path / "graph.yaml"
-    graph.write_text(GRAPH, encoding="utf-8")
-
-    def slow(_request: Any) -> Any:
-        time.sleep(1.0)
-        return 202, {"version": 2, "versionsUrl": ""}
-
-    fake.routes["PUT", f"/jobs/{JOB_ID}/graph"] = slow
-    monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
-    outcome = slotwise("submit", "--replace", JOB_ID, str(graph))
-    assert outcome.status == 0, outcome.err
-    told = "graph.yaml has its own environment; if it is new, it is built now, which takes minutes."
-    assert told in outcome.err
 
 
 def test_one_that_the_server_has_forgotten_is_an_error(slotwise: Run, fake: Any, job: Path) -> None:

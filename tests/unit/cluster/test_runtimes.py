@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -97,19 +96,6 @@ async def test_a_python_is_asked_again_when_its_libraries_were_changed(tmp_path:
     (tmp_path / "pyarrow").mkdir()
     await pythons.look(str(python))
     assert (tmp_path / "asked").read_text() == "asked\n" * 3
-
-
-async def test_a_module_that_cannot_be_looked_for_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pyarrow").mkdir()
-    # `find_spec` refuses a module that is loaded and says nothing of where it comes from.
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys, types\nsys.modules['numpy'] = types.ModuleType('numpy')\nsys.modules['numpy'].__spec__ = None\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = await Pythons().look(sys.executable)
-    assert found.spark_version and "numpy" not in found.modules and "psycopg" in found.modules
 
 
 async def test_the_environment_of_the_server_is_what_is_left_out(runtimes: Runtimes) -> None:

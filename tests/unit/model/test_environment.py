@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.model.environment import EnvironmentSpec, Looked, is_before, python_fault, spark_fault
+from app.model.environment import EnvironmentSpec, is_before, python_fault, spark_fault
 from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_fields import GraphErrors
 from app.model.graphdoc_program import graph_of, parse_program, parse_submitted
 from app.model.jobgraph import JobGraph
-from app.model.needs import REPARTITION_ENABLED, lacking, with_what_is_possible
 
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
 
@@ -144,67 +143,5 @@ def test_a_graph_of_type_batch_runs_in_the_environment_of_the_server(field: str)
     assert f"{field}: is for STREAMING graphs and for programs" in caught.value.errors[0]
 
 
-@pytest.mark.parametrize(
-    ("source", "sink", "found", "said"),
-    [
-        ("kafka", "noop", Looked("4.1.1"), []),
-        ("rate", "noop", Looked("4.2.0", frozenset({"numpy", "pyarrow"})), []),
-        (
-            "rate",
-            "noop",
-            Looked("4.1.1", frozenset({"numpy"})),
-            [
-                "environment: the source made (rate) needs PySpark 4.2 or newer, and this environment has PySpark "
-                "4.1.1.",
-                "environment: the source made (rate) needs pyarrow, which this environment has not. Install it there.",
-            ],
-        ),
-        (
-            "kafka",
-            "postgresql",
-            Looked("4.1.1"),
-            [
-                "environment: the sink kept (postgresql) needs psycopg and pyarrow, which this environment has not. "
-                "Install them there."
-            ],
-        ),
-        ("kafka", "sqlite", Looked("4.1.1", frozenset({"pyarrow"})), []),
-    ],
-)
-def test_what_an_environment_lacks_for_a_graph(
-    source: str, sink: str, found: Looked, said: list[str]
-) -> None:
-    assert lacking(parse_document(graph(source, sink)), found) == said
-
-
 def test_versions_are_compared_as_numbers() -> None:
     assert is_before("4.1.1", "4.2") and not is_before("4.2.0", "4.2") and not is_before("4.10.0", "4.2")
-
-
-@pytest.mark.parametrize(
-    ("environment", "how"),
-    [
-        ({"python": "/opt/env/bin/python"}, "Install it there."),
-        ({"requirements": ["pyspark==4.1.1"]}, "Add it to environment.requirements."),
-        ({"archive": "/srv/env.tar.gz"}, "Pack it into the archive."),
-    ],
-)
-def test_what_is_lacking_is_said_with_what_to_do(environment: dict[str, Any], how: str) -> None:
-    document = parse_document(graph("kafka", "sqlite", environment=environment))
-    (said,) = lacking(document, Looked("4.1.1"))
-    assert said.endswith(f"needs pyarrow, which this environment has not. {how}")
-
-
-def test_state_is_not_redistributed_by_a_pyspark_that_cannot() -> None:
-    document = parse_document(graph("kafka"))
-    possible = with_what_is_possible(document, Looked("4.1.1"))
-    assert dict(possible.config)[REPARTITION_ENABLED] == "false"
-    assert parse_document(to_document(possible)) == possible
-    assert with_what_is_possible(possible, Looked("4.1.1")) == possible
-    assert with_what_is_possible(document, Looked("4.2.0")) is document
-    asked = parse_document(graph("kafka", config={REPARTITION_ENABLED: True}))
-    assert lacking(asked, Looked("4.2.0")) == []
-    (said,) = lacking(asked, Looked("4.1.1"))
-    assert said.startswith(
-        f"config: {REPARTITION_ENABLED} cannot be true: PySpark 4.1.1 cannot redistribute state"
-    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
-from app.model.environment import MODULES, Looked, Runtime
+from app.model.environment import Runtime
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
@@ -113,10 +113,9 @@ class FakeHost:
         self.homes.append(home)
         return driver
 
-    async def look(self, runtime: Runtime) -> Looked:
+    async def build(self, runtime: Runtime) -> None:
         if self.refuse is not None:
             raise DriverLaunchError(self.refuse, recoverable=False)
-        return Looked("4.3.0", frozenset(MODULES))
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         for driver in self.drivers:
