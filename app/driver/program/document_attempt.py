@@ -46,7 +46,9 @@ class DocumentAttempt(ProgramAttempt):
                 return ending
         started, self._first = self._first, None
         self._tell_of_run()
+        early = self._early
         for running in started:
+            self._early = [each for each in early if each.run_id == running.run_id]
             self._on_started(running)
         return None
 
