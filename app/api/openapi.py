@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
 from app.api.errors import UNAUTHORIZED
 from app.api.schema.base import Errors
+from app.documents.graph import GraphForm
+from app.documents.program import ProgramForm
+
+REFERENCE = "#/components/schemas/{model}"
+DOCUMENTS = (GraphForm, ProgramForm)
+"""What clients submit; their dependencies read them, and not the framework."""
 
 _TAGS = {
     "requirements": "The bounds of parallelism of a job's vertices, and what follows from them.",
@@ -46,6 +54,9 @@ def openapi_document(routes: Sequence[BaseRoute], version: str, *, with_tokens: 
         # The framework's refusal of parameters, which here is 400.
         operation["responses"].pop("422", None)
     components = document["components"]
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in DOCUMENTS]
+    _, described = models_json_schema(forms, ref_template=REFERENCE)
+    components["schemas"] |= described["$defs"]
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
     components["schemas"]["Errors"] = Errors.model_json_schema()
@@ -86,7 +97,7 @@ def usual_refusals(
         sentences[404] = "Job 0123456789abcdef0123456789abcdef was not found."
         sentences[409] = (
             "Job 0123456789abcdef0123456789abcdef cannot be read by this server: its job graph is not valid by the "
-            "rules of this version (type: should be one of STREAMING, BATCH)."
+            "rules of this version ('OTHER' is not a valid JobType)."
         )
     elif "{" in path:
         sentences[404] = "No TaskManager has the id 'tm-9'."

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from app.model.graphdoc_fields import Errors, Fields, below
+from app.model.grapherrors import Errors, Fields, below
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from app.model.option_values import InvalidValue, format_duration_ms, parse_duration_ms
 from app.model.sentences import kind_of, shown

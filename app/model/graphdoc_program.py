@@ -9,27 +9,19 @@ from typing import Final
 
 from app.model.analysis import queries
 from app.model.environment import SERVERS, Runtime
-from app.model.graphdoc import (
-    parse_document,
-    planned_document,
-    program_document,
-    runtime_document,
-    to_document,
+from app.model.graphdoc import MAX_VERTICES
+from app.model.graphdoc_build import (
+    DEFAULT_STATE_PARTITIONS,
+    RawInput,
+    RawVertex,
+    derived_max_parallelism,
+    vertices_of,
 )
-from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS, derived_max_parallelism
-from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
-from app.model.graphdoc_settings import (
-    MAX_ARTIFACTS,
-    check_size,
-    read_artifacts,
-    read_bounds,
-    read_config,
-    read_program,
-    read_runtime,
-)
+from app.model.grapherrors import Errors, GraphErrors, below, name_fault, text_fault
 from app.model.graphwalk import reached
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
+    MAX_PARALLELISM_LIMIT,
     JobGraph,
     JobType,
     JobVertex,
@@ -39,28 +31,10 @@ from app.model.jobgraph import (
     Role,
 )
 from app.model.planned import PlannedVertex, planned_of
-from app.model.sentences import hint, kind_of
-from app.model.variables import VARIABLES
+from app.model.sentences import hint
 
-_FIELDS = (
-    "name",
-    "type",
-    "script",
-    "args",
-    "artifacts",
-    "environment",
-    "packages",
-    VARIABLES,
-    "from",
-    "config",
-    "bounds",
-)
 ENDED_KEPT: Final = 50
 """Of queries of a program that have ended, or are absent, the vertices of so many stay in its graph, the last ones."""
-
-_REFUSED: Final = {
-    "vertices": "the vertices of a program are read from its plan: say how parallel they may be under bounds, by name."
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,70 +48,6 @@ class ProgramDocument:
     config: tuple[tuple[str, str], ...] = ()
     bounds: tuple[NamedBounds, ...] = ()
     runtime: Runtime = SERVERS
-
-    def to_document(self) -> dict[str, object]:
-        """The document without bounds; `parse_program` reads it."""
-        return {
-            "name": self.name,
-            "type": self.type.value,
-            **program_document(self.program),
-            **runtime_document(self.runtime),
-            "artifacts": list(self.artifacts),
-            "config": dict(self.config),
-        }
-
-
-def is_program(document: object) -> bool:
-    """Whether a document is that of a program, and not a job graph."""
-    return isinstance(document, Mapping) and "script" in document
-
-
-def parse_submitted(document: object) -> JobGraph | ProgramDocument:
-    """What a client submits: a job graph or a program.
-
-    Raises:
-        GraphErrors: with all errors, each with its place and a sentence.
-    """
-    return parse_program(document) if is_program(document) else parse_document(document)
-
-
-def parse_program(document: object) -> ProgramDocument:
-    """The program that ``document`` (as decoded from JSON or YAML) describes.
-
-    Raises:
-        GraphErrors: with all errors, each with its place and a sentence.
-    """
-    if not isinstance(document, Mapping):
-        raise GraphErrors(
-            [f"The program should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."]
-        )
-    errors = Errors()
-    known = {name: value for name, value in document.items() if name not in _REFUSED}
-    fields = Fields(errors, "", known, _FIELDS, "a program")
-    for refused, sentence in _REFUSED.items():
-        if refused in document:
-            errors.add(refused, sentence)
-    name = fields.name("name", needed=True)
-    job_type = (fields.choice("type", JobType) if "type" in fields else None) or JobType.STREAMING
-    program = read_program(fields)
-    runtime = read_runtime(fields)
-    artifacts = read_artifacts(fields)
-    config = read_config(fields, job_type, program=True)
-    bounds = read_bounds(fields)
-    if "from" in fields and job_type is JobType.BATCH:
-        fields.wrong("from", "is for programs with streaming queries: a BATCH program has no checkpoint.")
-    check_size(errors)
-    if program is not None and program.script not in artifacts:
-        artifacts = (program.script, *artifacts)
-        if len(artifacts) > MAX_ARTIFACTS:
-            fields.wrong(
-                "artifacts",
-                f"with the script there are {len(artifacts)}: at most {MAX_ARTIFACTS} are allowed.",
-            )
-    if errors:
-        raise GraphErrors(errors.texts())
-    assert name is not None and program is not None
-    return ProgramDocument(name, job_type, program, artifacts, config, bounds, runtime=runtime)
 
 
 def graph_of(program: ProgramDocument) -> JobGraph:
@@ -164,11 +74,17 @@ def graph_of(program: ProgramDocument) -> JobGraph:
         most = max((one.upper or 1 for one in usual if one is not None), default=None)
         own, later = NamedBounds(vertex.name, None, most), program.bounds
     default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
-    vertices = [_vertex(errors, vertex, own, None, default)]
-    if errors:
-        raise GraphErrors(errors.texts())
-    graph = parse_document({**program.to_document(), "vertices": vertices}, stored=True)
-    return replace(graph, bounds=later)
+    vertices = _vertices(errors, program.name, program.type, [(vertex, own, None)], default)
+    return JobGraph(
+        program.name,
+        program.type,
+        vertices,
+        program.artifacts,
+        program.config,
+        program.program,
+        program.runtime,
+        bounds=later,
+    )
 
 
 def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
@@ -234,17 +150,14 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     if program := next((vertex.name for vertex in found if vertex.role is Role.PROGRAM), None):
         raise GraphErrors([f"the vertex {program} stands for a program, and cannot be part of a query."])
     partitions = _partitions_of_queries(found)
-    errors = Errors()
-    vertices: list[dict[str, object]] = []
+    planned: list[_Planned] = []
     declared = {bounds.vertex: bounds for bounds in graph.bounds} | bounds_of(had)
     for vertex in found:
         number = partitions.get(vertex.name)
         bounds = _possible(declared.get(vertex.name), number, stateful=vertex.stateful)
-        vertices.append(_vertex(errors, vertex, bounds, number, DEFAULT_STATE_PARTITIONS))
-    if errors:
-        raise GraphErrors(errors.texts())
-    parsed = parse_document({**to_document(graph), "vertices": vertices}, stored=True)
-    return replace(graph, vertices=(*kept, *parsed.vertices))
+        planned.append((vertex, bounds, number))
+    vertices = _vertices(Errors(), graph.name, graph.type, planned, DEFAULT_STATE_PARTITIONS)
+    return replace(graph, vertices=(*kept, *vertices))
 
 
 def _possible(bounds: NamedBounds | None, partitions: int | None, *, stateful: bool) -> NamedBounds | None:
@@ -258,10 +171,32 @@ def _possible(bounds: NamedBounds | None, partitions: int | None, *, stateful: b
     return NamedBounds(bounds.vertex, min(bounds.lower or 1, upper), upper)
 
 
-def _vertex(
-    errors: Errors, vertex: PlannedVertex, bounds: NamedBounds | None, partitions: int | None, default: int
-) -> dict[str, object]:
-    """``partitions``: of the state of its query, if that has any."""
+_Planned = tuple[PlannedVertex, NamedBounds | None, int | None]
+"""A vertex, its bounds, and the partitions of the state of its query, if that has any."""
+
+
+def _vertices(
+    errors: Errors, name: str, job_type: JobType, planned: Sequence[_Planned], default: int
+) -> tuple[JobVertex, ...]:
+    """
+    Raises:
+        GraphErrors: they are no graph, or ``errors`` has some already.
+    """
+    if len(planned) > MAX_VERTICES:
+        errors.add("vertices", f"has {len(planned)} elements: at most {MAX_VERTICES} are allowed.")
+        planned = planned[:MAX_VERTICES]
+    raw = [_raw(errors, index, *each, default) for index, each in enumerate(planned)]
+    return vertices_of(errors, name, job_type, raw)
+
+
+def _raw(
+    errors: Errors,
+    index: int,
+    vertex: PlannedVertex,
+    bounds: NamedBounds | None,
+    partitions: int | None,
+    default: int,
+) -> RawVertex:
     default = partitions or default
     lower = bounds.lower if bounds is not None else None
     upper = bounds.upper if bounds is not None else None
@@ -277,17 +212,23 @@ def _vertex(
             f"{place}.lowerBound",
             f"{lower} is higher than the upper bound {default}, which is the default: give an upperBound too.",
         )
-    return {
-        "name": vertex.name,
-        "planned": planned_document(
-            PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path, vertex.fixed)
-        ),
-        **({"inputs": list(vertex.inputs)} if vertex.inputs else {}),
-        "parallelism": upper or default,
-        "lowerBound": lower or 1,
-        **({"maxParallelism": partitions} if vertex.stateful and partitions is not None else {}),
-        "stateful": vertex.stateful,
-    }
+    own = f"vertices[{index}]"
+    for field in ("name", "operator", "checkpoint", "path", "fixed"):
+        text = getattr(vertex, field) or ""
+        if fault := text_fault(text) or (name_fault(text) if field in ("name", "operator") else None):
+            errors.add(f"{own}.{field}", fault)
+    if partitions is not None and not 1 <= partitions <= MAX_PARALLELISM_LIMIT:
+        errors.add(own, f"{partitions} is no number of state partitions.")
+    return RawVertex(
+        index,
+        vertex.name,
+        PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path, vertex.fixed),
+        tuple(RawInput(f"{own}.inputs[{at}]", name) for at, name in enumerate(vertex.inputs)),
+        upper or default,
+        lower or 1,
+        partitions if vertex.stateful else None,
+        vertex.stateful,
+    )
 
 
 def _partitions_of_queries(vertices: Sequence[PlannedVertex]) -> dict[str, int]:

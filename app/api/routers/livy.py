@@ -22,8 +22,8 @@ from app.api.parameters import MAX_NUMBER, IdempotencyKey, WholeNumber
 from app.api.requests import read_json_object
 from app.api.routes import Operation
 from app.api.schema import livy as schema
-from app.model.graphdoc import GraphErrors
-from app.model.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
+from app.documents.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
+from app.model.grapherrors import GraphErrors
 from app.model.status import JobStatus
 from app.worker.control_plane import ControlPlane
 from app.worker.ownership.unreadable import UnreadableJob

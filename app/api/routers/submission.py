@@ -19,17 +19,18 @@ from app.api.answers import json_response
 from app.api.dependencies import Job, Plane, Principal
 from app.api.errors import ApiError, bad_request
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
-from app.api.openapi import answered, request_body
+from app.api.openapi import DOCUMENTS, REFERENCE, answered, request_body
 from app.api.parameters import Boolean, IdempotencyKey, JobId
 from app.api.requests import body_chunks, decoded, header, read_body, too_large, while_connected
 from app.api.routes import Operation
 from app.api.schema import runs as schema
 from app.api.schema.base import made_of
-from app.api.schema.graph import GRAPH_EXAMPLE, GRAPH_SCHEMA, PROGRAM_SCHEMA
 from app.api.schema.jobs import Submitted
 from app.api.yamltext import decode_yaml_strict
-from app.model.graphdoc import GraphErrors, to_document
-from app.model.graphdoc_program import ProgramDocument, parse_submitted
+from app.documents.program import parse_submitted
+from app.model.graphdoc import to_document
+from app.model.graphdoc_program import ProgramDocument
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobGraph
 from app.model.masking import masked_document
 from app.model.sentences import shown
@@ -51,7 +52,10 @@ _FILE = {"type": "string", "format": "binary"}
 _BODY = request_body(
     "The job graph, or the program.",
     {
-        "application/json": {"anyOf": [GRAPH_SCHEMA, PROGRAM_SCHEMA], "examples": [GRAPH_EXAMPLE]},
+        "application/json": {
+            "anyOf": [{"$ref": REFERENCE.format(model=form.__name__)} for form in DOCUMENTS],
+            "examples": [form.example for form in DOCUMENTS],
+        },
         "application/yaml": {"type": "string"},
         "multipart/form-data": {
             "type": "object",

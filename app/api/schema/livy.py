@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from app.api.schema.base import Camel, Id
-from app.model.livy import LivyState
+from app.documents.livy import LivyState
 
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "array", "items": _TEXT}

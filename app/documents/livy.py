@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
-from app.model.graphdoc_program import ProgramDocument, parse_program
-from app.model.graphdoc_settings import FILE_NAME, MAX_ARTIFACTS
+from app.documents.fields import FILE_NAME
+from app.documents.program import parse_program
+from app.model.graphdoc_program import ProgramDocument
+from app.model.graphdoc_settings import MAX_ARTIFACTS
+from app.model.grapherrors import Errors, Fields, GraphErrors, below
 from app.model.javaoptions import MEMORY_SETTING
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobType
 from app.model.sentences import kind_of, shown

@@ -1,0 +1,233 @@
+"""The base of all forms of documents, and the sentences on what does not fit a form.
+
+pydantic finds what is wrong, and where; the words are ours. A form says what it `Expected` of each field.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from app.model.grapherrors import MAX_NAME_LENGTH, Errors, GraphErrors, below, name_fault, text_fault
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, MAX_SETTING_CHARS
+from app.model.sentences import hint, kind_of, shown
+
+MAX_TEXT_LENGTH: Final = 100_000
+NO_BLANKS: Final = "should have a name that is a text without blanks around it."
+"""Of a name in a mapping."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a value should be, for the sentence that refuses another one. ``empty``: what else to do than to leave it
+    empty."""
+
+    what: str
+    empty: str = ""
+
+
+class _NeverNull:
+    """Of a field that may be left out: null is no way to do so."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(get_args(source)[0])
+
+
+Given = Annotated[T | None, _NeverNull()]
+"""A field that may be left out, and then is None."""
+
+
+def _describe(schema: dict[str, Any], form: type[Form]) -> None:
+    for each in schema["properties"].values():
+        if each.get("default", "") is None:
+            # It is what a field is that was left out, and nothing that a document can have.
+            del each["default"]
+    if form.example is not None:
+        schema["examples"] = [form.example]
+
+
+class Form(BaseModel):
+    """A mapping whose fields are listed. ``what`` names it in sentences. ``refused``: fields that it has not although
+    they could be expected, and a sentence about each. ``example``: one in full."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, json_schema_extra=_describe
+    )
+    what: ClassVar[str]
+    refused: ClassVar[Mapping[str, str]] = {}
+    example: ClassVar[Mapping[str, Any] | None] = None
+
+    @classmethod
+    @functools.cache
+    def hints(cls) -> dict[str, Any]:
+        """The fields by the names that they have in documents, each with all that its annotation says."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {field.alias or name: hints[name] for name, field in cls.model_fields.items()}
+
+
+F = TypeVar("F", bound=Form)
+
+
+def read_form(form: type[F], document: object) -> F:
+    """
+    Raises:
+        GraphErrors: with all that does not fit the form, each with its place and a sentence.
+    """
+    if not isinstance(document, Mapping):
+        found = f"should be a mapping with {', '.join(form.hints())}, found {kind_of(document)}."
+        raise GraphErrors([f"The {form.what.partition(' ')[2]} {found}"])
+    try:
+        return form.model_validate(document)
+    except ValidationError as error:
+        errors = Errors()
+        for each in error.errors(include_url=False):
+            # A hostile document may have any number of errors, and guesses take time.
+            errors.add(_place(each["loc"]), "" if errors.full else _sentence(form, each))
+        raise GraphErrors(errors.texts()) from None
+
+
+def fault_at(place: str | int, sentence: str) -> ValidationError:
+    """To be raised by a validator: what is wrong is at ``place`` within the value."""
+    fault = PydanticCustomError("value_error", "{error}", {"error": sentence})
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=fault, loc=(place,), input=None)])
+
+
+def _place(loc: Sequence[str | int]) -> str:
+    place = ""
+    for step in loc if loc[-1:] != ("[key]",) else loc[:-1]:
+        place = f"{place}[{step}]" if isinstance(step, int) else below(place, step)
+    return place
+
+
+def _sentence(form: type[Form], error: ErrorDetails) -> str:
+    kind, value, limits = error["type"], error["input"], error.get("ctx", {})
+    if kind == "value_error":
+        return str(limits["error"])
+    if kind == "string_unicode":
+        return "must not contain half a surrogate pair: it is not valid Unicode."
+    if error["loc"][-1] == "[key]":
+        return NO_BLANKS
+    owner, wanted, expected = _expected(form, error["loc"])
+    if kind in ("extra_forbidden", "invalid_key"):
+        name, allowed = str(error["loc"][-1]), owner.hints()
+        near = f"{hint(name, allowed)} Allowed are {', '.join(allowed)}."
+        return owner.refused.get(name, f"is not a field of {owner.what}.{near}")
+    if kind == "missing":
+        return f"is missing: {expected.what} is expected."
+    if kind in ("too_short", "string_too_short", "string_pattern_mismatch"):
+        return f"must not be empty: {expected.empty or f'{expected.what} is expected'}."
+    if kind == "string_too_long":
+        return f"is too long: at most {limits['max_length']} characters are allowed, found {len(value)}."
+    if kind == "too_long":
+        parts = "entries" if isinstance(value, Mapping) else "elements"
+        return f"has {len(value)} {parts}: at most {limits['max_length']} are allowed."
+    is_unquoted = kind == "string_type" and isinstance(value, bool | int | float)
+    quotes = " (put it in quotes if it is meant as text)" if is_unquoted else ""
+    near = hint(value, [each.value for each in wanted]) if kind == "enum" and isinstance(value, str) else ""
+    return f"should be {expected.what}, found {kind_of(value)}{quotes}.{near}"
+
+
+def _expected(form: type[Form], loc: Sequence[str | int]) -> tuple[type[Form], Any, Expected]:
+    """The innermost form on the way to a place, and the type and what is expected of a value there."""
+    owner: type[Form] = form
+    kind: Any = form
+    expected = Expected("")
+    for step in loc:
+        if isinstance(kind, type) and issubclass(kind, Form):
+            owner, kind = kind, kind.hints().get(str(step))
+        else:
+            kind = get_args(kind)[-1]
+        kind, expected = _unwrapped(kind)
+    return owner, kind, expected
+
+
+def _unwrapped(kind: Any) -> tuple[Any, Expected]:
+    """A type without what is said of it, and what is expected of its values."""
+    expected = None
+    while get_origin(kind) in (Annotated, Union) or isinstance(kind, type(int | None)):
+        inner, *said = get_args(kind)
+        expected = next((each for each in reversed(said) if isinstance(each, Expected)), expected)
+        kind = inner
+    if expected is None and isinstance(kind, type):
+        if issubclass(kind, Form):
+            expected = Expected(f"a mapping with {', '.join(kind.hints())}")
+        elif issubclass(kind, StrEnum):
+            expected = Expected(f"one of {', '.join(kind)}")
+    return kind, expected or Expected("true or false")
+
+
+def checked_by(fault_of: Callable[[str], str | None]) -> AfterValidator:
+    """Of a text: ``fault_of`` it is a sentence without its beginning, or None."""
+
+    def check(value: str) -> str:
+        if (fault := fault_of(value)) is not None:
+            raise ValueError(fault)
+        return value
+
+    return AfterValidator(check)
+
+
+def _listed_once(values: list[str]) -> list[str]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise fault_at(index, f"{shown(value)} is listed twice.")
+    return values
+
+
+def _as_text(value: object) -> object:
+    """Numbers and booleans are written as text: 5 as 5, true as true."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) and abs(value) < 1e30 else value
+
+
+LISTED_ONCE: Final = AfterValidator(_listed_once)
+Text = Annotated[
+    str,
+    StringConstraints(pattern=r"\S", max_length=MAX_TEXT_LENGTH),
+    checked_by(text_fault),
+    Expected("a text"),
+]
+Name = Annotated[
+    str,
+    StringConstraints(pattern=r"\S", max_length=MAX_NAME_LENGTH),
+    checked_by(lambda name: text_fault(name) or name_fault(name)),
+    Expected("a text"),
+]
+Key = Annotated[str, checked_by(lambda key: NO_BLANKS if name_fault(key) else None)]
+Setting = Annotated[
+    str,
+    StringConstraints(max_length=MAX_SETTING_CHARS),
+    checked_by(text_fault),
+    BeforeValidator(_as_text, json_schema_input_type=str | int | float | bool),
+    Expected("a text, a number or a boolean"),
+]
+Tasks = Annotated[
+    int,
+    Field(strict=True, ge=1, le=MAX_PARALLELISM_LIMIT),
+    Expected(f"a whole number between 1 and {MAX_PARALLELISM_LIMIT}"),
+]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+def settings_of(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    """A mapping as values of the model have it."""
+    return tuple((given or {}).items())
