@@ -13,11 +13,13 @@ from starlette.routing import BaseRoute
 
 from app.api.errors import UNAUTHORIZED
 from app.api.schema.base import Errors
+from app.documents.form import Form
 from app.documents.graph import GraphForm
+from app.documents.livy import LivyForm
 from app.documents.program import ProgramForm
 
-REFERENCE = "#/components/schemas/{model}"
-DOCUMENTS = (GraphForm, ProgramForm)
+_REFERENCE = "#/components/schemas/{model}"
+_DOCUMENTS = (GraphForm, ProgramForm, LivyForm)
 """What clients submit; their dependencies read them, and not the framework."""
 
 _TAGS = {
@@ -54,8 +56,8 @@ def openapi_document(routes: Sequence[BaseRoute], version: str, *, with_tokens: 
         # The framework's refusal of parameters, which here is 400.
         operation["responses"].pop("422", None)
     components = document["components"]
-    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in DOCUMENTS]
-    _, described = models_json_schema(forms, ref_template=REFERENCE)
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in _DOCUMENTS]
+    _, described = models_json_schema(forms, ref_template=_REFERENCE)
     components["schemas"] |= described["$defs"]
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
@@ -125,6 +127,12 @@ def answered(
     if schema:
         answer["content"] = {"application/json": {"schema": schema}}
     return {status: answer, **refusals(refused or {})}
+
+
+def form_schema(*forms: type[Form]) -> dict[str, Any]:
+    """The schema of a body that is one of ``forms``."""
+    one_of = [{"$ref": _REFERENCE.format(model=form.__name__)} for form in forms]
+    return {"anyOf": one_of, "examples": [form.example for form in forms]}
 
 
 def request_body(

@@ -6,11 +6,12 @@ pydantic finds what is wrong, and where; the words are ours. A form says what it
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from annotated_types import GroupedMetadata, Len
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -20,6 +21,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -35,13 +37,16 @@ NO_BLANKS: Final = "should have a name that is a text without blanks around it."
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a value should be, for the sentence that refuses another one. ``empty``: what else to do than to leave it
-    empty."""
+class Expected(GroupedMetadata):
+    """What a value should be, for the sentence that refuses another one. ``most``: how long it may be. ``empty``: it
+    must not be, and what to do instead."""
 
-    what: str
-    empty: str = ""
+    def __init__(self, what: str, most: int | None = None, empty: str = "") -> None:
+        self.what, self.most, self.empty = what, most, empty
+
+    def __iter__(self) -> Iterator[Len]:
+        if self.most or self.empty:
+            yield Len(1 if self.empty else 0, self.most)
 
 
 class _NeverNull:
@@ -66,14 +71,24 @@ def _describe(schema: dict[str, Any], form: type[Form]) -> None:
 
 class Form(BaseModel):
     """A mapping whose fields are listed. ``what`` names it in sentences. ``refused``: fields that it has not although
-    they could be expected, and a sentence about each. ``example``: one in full."""
+    they could be expected, and a sentence about each. ``one_of``: exactly one of them is given. ``example``: one in
+    full."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, json_schema_extra=_describe
     )
     what: ClassVar[str]
     refused: ClassVar[Mapping[str, str]] = {}
+    one_of: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[Mapping[str, Any] | None] = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        given = [name for name in self.one_of if name in self.model_fields_set]
+        if self.one_of and len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(f"should have exactly one of {', '.join(self.one_of)}, found {found}.")
+        return self
 
     @classmethod
     @functools.cache
@@ -99,8 +114,10 @@ def read_form(form: type[F], document: object) -> F:
     except ValidationError as error:
         errors = Errors()
         for each in error.errors(include_url=False):
-            # A hostile document may have any number of errors, and guesses take time.
-            errors.add(_place(each["loc"]), "" if errors.full else _sentence(form, each))
+            # pydantic counts the elements of a tuple that are right. A hostile document may have any number of errors,
+            # and guesses take time.
+            if each["type"] != "too_short" or not each["input"]:
+                errors.add(_place(each["loc"]), "" if errors.full else _sentence(form, each))
         raise GraphErrors(errors.texts()) from None
 
 
@@ -134,11 +151,11 @@ def _sentence(form: type[Form], error: ErrorDetails) -> str:
         return f"is missing: {expected.what} is expected."
     if kind in ("too_short", "string_too_short", "string_pattern_mismatch"):
         return f"must not be empty: {expected.empty or f'{expected.what} is expected'}."
-    if kind == "string_too_long":
-        return f"is too long: at most {limits['max_length']} characters are allowed, found {len(value)}."
-    if kind == "too_long":
-        parts = "entries" if isinstance(value, Mapping) else "elements"
-        return f"has {len(value)} {parts}: at most {limits['max_length']} are allowed."
+    if kind in ("too_long", "string_too_long"):
+        most, parts = limits["max_length"], "entries" if isinstance(value, Mapping) else "elements"
+        if isinstance(value, str):
+            return f"is too long: at most {most} characters are allowed, found {len(value)}."
+        return f"has {len(value)} {parts}: at most {most} are allowed."
     is_unquoted = kind == "string_type" and isinstance(value, bool | int | float)
     quotes = " (put it in quotes if it is meant as text)" if is_unquoted else ""
     near = hint(value, [each.value for each in wanted]) if kind == "enum" and isinstance(value, str) else ""
@@ -154,7 +171,7 @@ def _expected(form: type[Form], loc: Sequence[str | int]) -> tuple[type[Form], A
         if isinstance(kind, type) and issubclass(kind, Form):
             owner, kind = kind, kind.hints().get(str(step))
         else:
-            kind = get_args(kind)[-1]
+            kind = [each for each in get_args(kind) if each is not ...][-1]
         kind, expected = _unwrapped(kind)
     return owner, kind, expected
 
@@ -179,13 +196,18 @@ def checked_by(fault_of: Callable[[str], str | None]) -> AfterValidator:
 
     def check(value: str) -> str:
         if (fault := fault_of(value)) is not None:
-            raise ValueError(fault)
+            raise ValueError(fault if fault.endswith((".", "?", ")")) else f"{fault}.")
         return value
 
     return AfterValidator(check)
 
 
-def _listed_once(values: list[str]) -> list[str]:
+def written_as(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    """Of a text that matches ``pattern``; ``what`` it should be else."""
+    return checked_by(lambda text: None if pattern.match(text) else f"should be {what}, found {shown(text)}.")
+
+
+def _listed_once(values: tuple[str, ...]) -> tuple[str, ...]:
     for index, value in enumerate(values):
         if value in values[:index]:
             raise fault_at(index, f"{shown(value)} is listed twice.")
@@ -200,25 +222,15 @@ def _as_text(value: object) -> object:
 
 
 LISTED_ONCE: Final = AfterValidator(_listed_once)
-Text = Annotated[
-    str,
-    StringConstraints(pattern=r"\S", max_length=MAX_TEXT_LENGTH),
-    checked_by(text_fault),
-    Expected("a text"),
-]
-Name = Annotated[
-    str,
-    StringConstraints(pattern=r"\S", max_length=MAX_NAME_LENGTH),
-    checked_by(lambda name: text_fault(name) or name_fault(name)),
-    Expected("a text"),
-]
+_TEXT: Final = StringConstraints(pattern=r"\S")
+Text = Annotated[str, _TEXT, checked_by(text_fault), Expected("a text", MAX_TEXT_LENGTH)]
+Name = Annotated[Text, checked_by(name_fault), Expected("a text", MAX_NAME_LENGTH)]
 Key = Annotated[str, checked_by(lambda key: NO_BLANKS if name_fault(key) else None)]
 Setting = Annotated[
     str,
-    StringConstraints(max_length=MAX_SETTING_CHARS),
     checked_by(text_fault),
     BeforeValidator(_as_text, json_schema_input_type=str | int | float | bool),
-    Expected("a text, a number or a boolean"),
+    Expected("a text, a number or a boolean", MAX_SETTING_CHARS),
 ]
 Tasks = Annotated[
     int,
@@ -226,8 +238,3 @@ Tasks = Annotated[
     Expected(f"a whole number between 1 and {MAX_PARALLELISM_LIMIT}"),
 ]
 Flag = Annotated[bool, Field(strict=True)]
-
-
-def settings_of(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """A mapping as values of the model have it."""
-    return tuple((given or {}).items())

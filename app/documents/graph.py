@@ -24,13 +24,13 @@ from app.documents.form import (
     checked_by,
     fault_at,
     read_form,
-    settings_of,
+    written_as,
 )
 from app.model.formats import FILE_FORMATS
 from app.model.graphdoc import MAX_VERTICES
 from app.model.graphdoc_build import RawInput, RawVertex, vertices_of
 from app.model.graphdoc_operations import check_operations, is_mounted
-from app.model.graphdoc_settings import check_config, check_runtime, check_size
+from app.model.graphdoc_settings import check_archive, check_config, check_size
 from app.model.grapherrors import Errors
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
@@ -57,15 +57,10 @@ MAX_OPTIONS: Final = 100
 
 # Spark does not mind how a format is spelled.
 _KNOWN_FORMATS: Final = (*FILE_FORMATS, *OWN_SINKS, "noop", "rate")
-_OPERATIONS: Final = ("source", "sql", "python", "sink")
 _SINK_FORMAT: Final = f"{', '.join(OWN_SINKS)} or the name of a format of Spark's, such as parquet"
 _SIMILAR: Final = 0.75
 _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
 _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
-
-
-def _source_format_fault(name: str) -> str | None:
-    return None if _FORMAT.match(name) else f"should be the name of a format, found {shown(name)}."
 
 
 def _sink_format_fault(name: str) -> str | None:
@@ -86,12 +81,6 @@ def _path_fault(path: str) -> str | None:
     )
 
 
-def _entry_fault(entry: str) -> str | None:
-    if _ENTRY.match(entry):
-        return None
-    return f"should be module:function, such as 'routes:with_airline', found {shown(entry)}."
-
-
 def _sql_fault(text: str) -> str | None:
     try:
         check_query(tokens_of(text))
@@ -100,9 +89,17 @@ def _sql_fault(text: str) -> str | None:
     return None
 
 
-_Path = Annotated[Text, Field(max_length=4096), checked_by(_path_fault), Expected("an absolute path")]
-_Entry = Annotated[Text, Field(max_length=500), checked_by(_entry_fault), Expected("module:function")]
-_Options = Annotated[dict[Key, Setting], Field(max_length=MAX_OPTIONS), Expected("a mapping of options")]
+_Path = Annotated[Text, checked_by(_path_fault), Expected("an absolute path", 4096)]
+_Entry = Annotated[
+    Text,
+    written_as(_ENTRY, "module:function, such as 'routes:with_airline'"),
+    Expected("module:function", 500),
+]
+_Options = Annotated[dict[Key, Setting], Expected("a mapping of options", MAX_OPTIONS)]
+_SourceFormat = Annotated[
+    Text, written_as(_FORMAT, "the name of a format"), Expected("csv, rate or another format")
+]
+_SinkFormat = Annotated[Text, checked_by(_sink_format_fault), Expected(_SINK_FORMAT)]
 
 
 def _spelled(name: str) -> str:
@@ -113,16 +110,14 @@ class SourceForm(Form):
     """Where rows come from."""
 
     what = "a source"
-    format: Annotated[Text, checked_by(_source_format_fault), Expected("csv, rate or another format")] = (
-        Field(
-            description=f"rate, {', '.join(FILE_FORMATS)}, kafka, or another source of Spark's by its name."
-        )
+    format: _SourceFormat = Field(
+        description=f"rate, {', '.join(FILE_FORMATS)}, kafka, or another source of Spark's by its name."
     )
     path: Given[_Path] = None
     ddl: Given[Annotated[Text, Expected("a schema such as 'carrier STRING, delay INT'")]] = Field(
         None, alias="schema", description="Column names and types, as in Spark's DDL."
     )
-    options: Given[_Options] = None
+    options: _Options = Field({})
     static: Flag = Field(False, description="A side table, read whole.")
 
     @model_validator(mode="after")
@@ -134,7 +129,7 @@ class SourceForm(Form):
 
     @property
     def spec(self) -> SourceSpec:
-        options = settings_of(self.options)
+        options = tuple(self.options.items())
         return SourceSpec(_spelled(self.format), self.path, self.ddl, options, self.static)
 
 
@@ -142,12 +137,12 @@ class SinkForm(Form):
     """Where rows go."""
 
     what = "a sink"
-    format: Given[Annotated[Text, checked_by(_sink_format_fault), Expected(_SINK_FORMAT)]] = Field(
+    format: Given[_SinkFormat] = Field(
         None, description=f"{', '.join(OWN_SINKS)}, or a sink of Spark's by its name, such as parquet."
     )
     path: Given[_Path] = None
     output_mode: OutputMode = OutputMode.APPEND
-    options: Given[_Options] = None
+    options: _Options = Field({})
     python: Given[_Entry] = Field(None, description="module:function, for the format python.")
 
     @model_validator(mode="after")
@@ -162,7 +157,10 @@ class SinkForm(Form):
             plain = plain_location(path)
             path = plain if plain and plain.startswith("/") and not path.startswith("/") else path
         python = None if self.python is None else PythonSpec(self.python)
-        return SinkSpec(name, path, self.output_mode, settings_of(self.options), python)
+        return SinkSpec(name, path, self.output_mode, tuple(self.options.items()), python)
+
+
+_Column = Annotated[Text, Expected("a column name")]
 
 
 class InputForm(Form):
@@ -171,14 +169,11 @@ class InputForm(Form):
     what = "an input"
     vertex: Annotated[Text, Expected("the name of a vertex")]
     partitioner: Given[Partitioner] = None
-    keys: Given[
-        Annotated[
-            list[Annotated[Text, Expected("a column name")]],
-            Field(min_length=1, max_length=MAX_KEYS),
-            LISTED_ONCE,
-            Expected("a list of column names", empty="leave it out, or list column names"),
-        ]
-    ] = None
+    keys: Annotated[
+        tuple[_Column, ...],
+        LISTED_ONCE,
+        Expected("a list of column names", MAX_KEYS, empty="leave it out, or list column names"),
+    ] = ()
     exchange: Exchange = Exchange.PIPELINED
 
     @model_validator(mode="after")
@@ -191,7 +186,7 @@ class InputForm(Form):
 
     def raw(self, place: str) -> RawInput:
         partitioner = Partitioner.HASH if self.keys else self.partitioner
-        return RawInput(place, self.vertex, partitioner, tuple(self.keys or ()), self.exchange)
+        return RawInput(place, self.vertex, partitioner, self.keys, self.exchange)
 
 
 _Input = Annotated[
@@ -208,6 +203,7 @@ class VertexForm(Form):
     """Exactly one of source, sql, python and sink."""
 
     what = "a vertex"
+    one_of = ("source", "sql", "python", "sink")
     name: Name
     source: Given[SourceForm] = None
     sql: Given[Annotated[Text, checked_by(_sql_fault), Expected("a SQL text")]] = Field(
@@ -215,20 +211,12 @@ class VertexForm(Form):
     )
     python: Given[_Entry] = Field(None, description="module:function in one of the artifacts.")
     sink: Given[SinkForm] = None
-    inputs: Given[Annotated[list[_Input], Field(max_length=MAX_INPUTS), Expected("a list of inputs")]] = None
+    inputs: Annotated[tuple[_Input, ...], Expected("a list of inputs", MAX_INPUTS)] = ()
     parallelism: Given[Tasks] = Field(None, description="The initial upper bound.")
     lower_bound: Tasks = Field(1, description="The initial lower bound.")
     max_parallelism: Given[Tasks] = Field(None, description="For a stateful vertex: its state partitions.")
     stateful: Given[Flag] = None
     slot_sharing_group: Name = DEFAULT_SLOT_SHARING_GROUP
-
-    @model_validator(mode="after")
-    def _has_one_operation(self) -> Self:
-        given = [name for name in _OPERATIONS if name in self.model_fields_set]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise ValueError(f"should have exactly one of {', '.join(_OPERATIONS)}, found {found}.")
-        return self
 
     def raw(self, index: int, job_type: JobType) -> RawVertex:
         upper = self.parallelism or 1
@@ -239,7 +227,7 @@ class VertexForm(Form):
             index,
             self.name,
             self._operation(job_type),
-            tuple(each.raw(f"vertices[{index}].inputs[{at}]") for at, each in enumerate(self.inputs or ())),
+            tuple(each.raw(f"vertices[{index}].inputs[{at}]") for at, each in enumerate(self.inputs)),
             upper,
             self.lower_bound,
             self.max_parallelism,
@@ -274,9 +262,8 @@ class GraphForm(JobForm):
         ],
     }
     vertices: Annotated[
-        list[VertexForm],
-        Field(min_length=1, max_length=MAX_VERTICES),
-        Expected("a list of vertices", empty="at least a source and a sink are expected"),
+        tuple[VertexForm, ...],
+        Expected("a list of vertices", MAX_VERTICES, empty="at least a source and a sink are expected"),
     ]
 
 
@@ -288,7 +275,7 @@ def parse_document(document: object) -> JobGraph:
         GraphErrors: with all errors, each with its place and a sentence.
     """
     form, errors = read_form(GraphForm, document), Errors()
-    artifacts, config, runtime = tuple(form.artifacts or ()), settings_of(form.config), form.runtime
+    artifacts, config, runtime = form.artifacts, tuple(form.config.items()), form.runtime
     raw = [vertex.raw(index, form.type) for index, vertex in enumerate(form.vertices)]
     if form.type is JobType.BATCH:
         for field in sorted(form.model_fields_set & {"environment", "packages"}):
@@ -297,10 +284,10 @@ def parse_document(document: object) -> JobGraph:
                 field,
                 "is for STREAMING graphs and for programs: a BATCH graph runs in the environment of the server.",
             )
-    check_runtime(errors, runtime, artifacts)
+    check_archive(errors, runtime, artifacts)
     check_config(errors, config, form.type)
     check_operations(errors, raw, artifacts, form.type)
     options = [each.operation.options for each in raw if isinstance(each.operation, SourceSpec | SinkSpec)]
-    check_size(errors, [config, runtime.variables, *options], form.texts)
+    check_size(errors, [config, *options], runtime)
     vertices = vertices_of(errors, form.name, form.type, raw)
     return JobGraph(form.name, form.type, vertices, artifacts, config, runtime=runtime)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from app.documents.fields import FILE_NAME, JobForm
+from app.documents.fields import JobForm
 from app.documents.form import (
     Expected,
     Form,
@@ -17,7 +18,7 @@ from app.documents.form import (
     checked_by,
     fault_at,
     read_form,
-    settings_of,
+    written_as,
 )
 from app.documents.graph import parse_document
 from app.model.environment import path_fault
@@ -25,8 +26,8 @@ from app.model.graphdoc_program import ProgramDocument
 from app.model.graphdoc_settings import (
     MAX_ARTIFACTS,
     MAX_BOUNDS,
+    check_archive,
     check_config,
-    check_runtime,
     check_size,
 )
 from app.model.grapherrors import Errors, GraphErrors, text_fault
@@ -35,12 +36,7 @@ from app.model.locations import plain_location
 from app.model.sentences import shown
 
 MAX_ARGS: Final = 1_000
-
-
-def _script_fault(name: str) -> str | None:
-    if FILE_NAME.match(name) and name.endswith(".py"):
-        return None
-    return f"should be the name of a Python file among the artifacts, such as job.py, found {shown(name)}."
+_PYTHON_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,196}\.py\Z")
 
 
 def _origin_fault(origin: str) -> str | None:
@@ -53,8 +49,14 @@ def _origin_fault(origin: str) -> str | None:
     )
 
 
-_Argument = Annotated[
-    str, StringConstraints(max_length=MAX_SETTING_CHARS), checked_by(text_fault), Expected("a text")
+_Script = Annotated[
+    Text,
+    written_as(_PYTHON_FILE, "the name of a Python file among the artifacts, such as job.py"),
+    Expected("the file of a program, such as job.py", 300),
+]
+_Argument = Annotated[str, checked_by(text_fault), Expected("a text", MAX_SETTING_CHARS)]
+_Origin = Annotated[
+    Text, checked_by(_origin_fault), Expected("the directory of a checkpoint on the host of the server")
 ]
 
 
@@ -88,37 +90,23 @@ class ProgramForm(JobForm):
         "bounds": {"counts": {"lowerBound": 1, "upperBound": 4}},
     }
     type: JobType = JobType.STREAMING
-    script: Annotated[
-        Text,
-        Field(max_length=300),
-        checked_by(_script_fault),
-        Expected("the file of a program, such as job.py"),
-    ] = Field(
+    script: _Script = Field(
         description="The file of the program, which is one of the files sent along: an ordinary PySpark script."
     )
-    args: Given[Annotated[list[_Argument], Field(max_length=MAX_ARGS), Expected("a list of texts")]] = Field(
-        None, description="Its arguments."
+    args: Annotated[tuple[_Argument, ...], Expected("a list of texts", MAX_ARGS)] = Field(
+        (), description="Its arguments."
     )
-    origin: Given[
-        Annotated[
-            Text,
-            checked_by(_origin_fault),
-            Expected("the directory of a checkpoint on the host of the server"),
-        ]
-    ] = Field(
+    origin: Given[_Origin] = Field(
         None,
         alias="from",
         description="The directory of a checkpoint on the host of the server, or of one for each query: the job goes "
         "on from a copy of it.",
     )
-    bounds: Given[
-        Annotated[
-            dict[str, BoundsForm],
-            Field(max_length=MAX_BOUNDS),
-            Expected("a mapping of vertex names to lowerBound and upperBound"),
-        ]
+    bounds: Annotated[
+        dict[str, BoundsForm],
+        Expected("a mapping of vertex names to lowerBound and upperBound", MAX_BOUNDS),
     ] = Field(
-        None,
+        {},
         description="How parallel the vertices may be, by name; default: 1 to the state partitions, or 12.",
     )
 
@@ -144,12 +132,12 @@ def parse_program(document: object) -> ProgramDocument:
         GraphErrors: with all errors, each with its place and a sentence.
     """
     form, errors = read_form(ProgramForm, document), Errors()
-    listed, config, runtime = tuple(form.artifacts or ()), settings_of(form.config), form.runtime
-    artifacts = listed if form.script in listed else (form.script, *listed)
-    args, origin = tuple(form.args or ()), form.origin and plain_location(form.origin)
-    check_runtime(errors, runtime, artifacts)
+    config, runtime = tuple(form.config.items()), form.runtime
+    artifacts = form.artifacts if form.script in form.artifacts else (form.script, *form.artifacts)
+    origin = form.origin and plain_location(form.origin)
+    check_archive(errors, runtime, artifacts)
     check_config(errors, config, form.type, program=True)
-    check_size(errors, [config, runtime.variables], [*args, *form.texts])
+    check_size(errors, [config], runtime, form.args)
     if origin is not None and form.type is JobType.BATCH:
         errors.add("from", "is for programs with streaming queries: a BATCH program has no checkpoint.")
     if len(artifacts) > MAX_ARTIFACTS:
@@ -157,8 +145,6 @@ def parse_program(document: object) -> ProgramDocument:
         errors.add("artifacts", sentence)
     if errors:
         raise GraphErrors(errors.texts())
-    bounds = tuple(
-        NamedBounds(name, said.lower_bound, said.upper_bound) for name, said in (form.bounds or {}).items()
-    )
-    program = ProgramSpec(form.script, args, origin)
+    program = ProgramSpec(form.script, form.args, origin)
+    bounds = tuple(NamedBounds(name, of.lower_bound, of.upper_bound) for name, of in form.bounds.items())
     return ProgramDocument(form.name, form.type, program, artifacts, config, bounds, runtime)

@@ -6,7 +6,7 @@ checked before (`app.documents`). A graph document that is submitted as it is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from app.model.environment import EnvironmentSpec, Runtime
@@ -20,7 +20,6 @@ from app.model.jobgraph import (
     JobVertex,
     NamedBounds,
     Operation,
-    OutputMode,
     Partitioner,
     PlannedSpec,
     ProgramSpec,
@@ -30,13 +29,13 @@ from app.model.jobgraph import (
     SqlSpec,
     VertexInput,
 )
-from app.model.sentences import kind_of
 from app.model.variables import VARIABLES
 
 MAX_VERTICES: Final = 200
 
-_Texts = tuple[str, ...]
-_Pairs = dict[str, str]
+_FIELDS = dict[str, object]
+_TEXTS = tuple[str, ...]
+_TEXT_BY_NAME = dict[str, str]
 
 
 def read_graph(document: object) -> JobGraph:
@@ -46,47 +45,50 @@ def read_graph(document: object) -> JobGraph:
     Raises:
         GraphErrors: it is no such document.
     """
-    if not isinstance(document, Mapping):
-        raise GraphErrors([f"a mapping is expected, found {kind_of(document)}."])
     try:
-        return _read_graph(document)
-    except KeyError as error:
-        raise GraphErrors([f"the field {error} is missing."]) from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise GraphErrors([f"{error}."]) from error
+        graph = _read_graph(from_json(_FIELDS, document))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise GraphErrors([f"{type(error).__name__}: {error}"]) from error
+    named = {edge.vertex_name for each in graph.vertices for edge in each.inputs}
+    if not graph.vertices or not named <= graph.by_name.keys():
+        raise GraphErrors(["vertices: some are missing."])
+    if lost := next(_lost(document, to_document(graph)), None):
+        # Of a newer version: without it the job would not be what it was.
+        raise GraphErrors([f"{lost}: is not known here."])
+    return graph
+
+
+def _lost(read: object, written: object) -> Iterator[str]:
+    """The names of what is in ``read``, and not in ``written``."""
+    if isinstance(read, dict) and isinstance(written, dict):
+        for name, value in read.items():
+            yield from _lost(value, written[name]) if name in written else [name] if value else ()
+    elif isinstance(read, list) and isinstance(written, list):
+        for each, other in zip(read, written, strict=True):
+            yield from _lost(each, other)
 
 
 def _read_graph(document: Mapping[str, Any]) -> JobGraph:
-    name = from_json(str, document["name"])
-    vertices = tuple(_read_vertex(name, each) for each in document["vertices"])
-    known = {vertex.name for vertex in vertices}
-    unknown = [edge.vertex_name for each in vertices for edge in each.inputs if edge.vertex_name not in known]
-    if not vertices or unknown:
-        raise ValueError(f"there are no vertices {', '.join(unknown)}".rstrip())
-    program = None
+    name, program, spec = from_json(str, document["name"]), None, document.get("environment")
     if "script" in document:
-        args = from_json(_Texts, document.get("args", ()))
-        program = ProgramSpec(from_json(str, document["script"]), args, _text(document, "from"))
-    environment = document.get("environment")
-    runtime = Runtime(
-        environment and from_json(EnvironmentSpec, environment),
-        from_json(_Texts, document.get("packages", ())),
-        variables=_pairs(document.get(VARIABLES, {})),
-    )
+        args = from_json(_TEXTS, document["args"])
+        program = ProgramSpec(from_json(str, document["script"]), args, document.get("from"))
+    environment = None if spec is None else from_json(EnvironmentSpec, spec)
+    variables = _pairs(document.get(VARIABLES, {}))
     return JobGraph(
         name,
         JobType(document["type"]),
-        vertices,
-        from_json(_Texts, document.get("artifacts", ())),
-        _pairs(document.get("config", {})),
+        tuple(_read_vertex(name, each) for each in document["vertices"]),
+        from_json(_TEXTS, document["artifacts"]),
+        _pairs(document["config"]),
         program,
-        runtime,
-        from_json(_Texts, document.get("ended", ())),
+        Runtime(environment, from_json(_TEXTS, document.get("packages", ())), variables=variables),
+        from_json(_TEXTS, document.get("ended", ())),
         tuple(
             NamedBounds(vertex, said.get("lowerBound"), said.get("upperBound"))
             for vertex, said in document.get("bounds", {}).items()
         ),
-        from_json(_Texts, document.get("left_out", ())),
+        from_json(_TEXTS, document.get("left_out", ())),
     )
 
 
@@ -107,9 +109,8 @@ def _read_vertex(job_name: str, document: Mapping[str, Any]) -> JobVertex:
 
 
 def _read_input(job_name: str, document: Mapping[str, Any]) -> VertexInput:
-    name = from_json(str, document["vertex"])
+    name, keys = from_json(str, document["vertex"]), from_json(_TEXTS, document.get("keys", ()))
     partitioner, exchange = Partitioner(document["partitioner"]), Exchange(document["exchange"])
-    keys = from_json(_Texts, document.get("keys", ()))
     return VertexInput(vertex_id(job_name, name), name, partitioner, keys, exchange)
 
 
@@ -120,21 +121,15 @@ def _read_operation(document: Mapping[str, Any]) -> Operation:
         return SqlSpec(from_json(str, document["sql"]))
     if "python" in document:
         return PythonSpec(from_json(str, document["python"]))
-    said = document["source"] if "source" in document else document["sink"]
-    options = _pairs(said.get("options", {}))
     if "source" in document:
-        return from_json(SourceSpec, {**said, "options": options})
-    entry, mode = _text(said, "python"), OutputMode(said["outputMode"])
-    python = None if entry is None else PythonSpec(entry)
-    return SinkSpec(from_json(str, said["format"]), _text(said, "path"), mode, options, python)
-
-
-def _text(document: Mapping[str, Any], name: str) -> str | None:
-    return from_json(str, document[name]) if name in document else None
+        return from_json(SourceSpec, {**document["source"], "options": _pairs(document["source"]["options"])})
+    sink = {**document["sink"], "output_mode": document["sink"]["outputMode"]}
+    python = {"entry": sink["python"]} if "python" in sink else None
+    return from_json(SinkSpec, {**sink, "python": python, "options": _pairs(sink["options"])})
 
 
 def _pairs(document: object) -> tuple[tuple[str, str], ...]:
-    return tuple(from_json(_Pairs, document).items())
+    return tuple(from_json(_TEXT_BY_NAME, document).items())
 
 
 def to_document(graph: JobGraph) -> dict[str, object]:

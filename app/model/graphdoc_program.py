@@ -60,31 +60,29 @@ def graph_of(program: ProgramDocument) -> JobGraph:
     errors = Errors()
     vertex = PlannedVertex(program.program.script.removesuffix(".py"), Role.PROGRAM, program.type.lower())
     if program.type is JobType.BATCH:
+        default, own = DEFAULT_BATCH_PARALLELISM, NamedBounds(vertex.name, None, None)
         for bounds in program.bounds:
-            if bounds.vertex != vertex.name:
-                errors.add(
-                    below("bounds", bounds.vertex),
-                    f"the program has no vertex of this name.{hint(bounds.vertex, (vertex.name,))} Its only vertex is "
-                    f"{vertex.name}.",
-                )
-        own = next((bounds for bounds in program.bounds if bounds.vertex == vertex.name), None)
-        later: tuple[NamedBounds, ...] = ()
+            place = below("bounds", bounds.vertex)
+            if bounds.vertex == vertex.name:
+                own = bounds
+                if bounds.upper is None and (bounds.lower or 1) > default:
+                    sentence = (
+                        f"{bounds.lower} is higher than the upper bound {default}, which is the default"
+                    )
+                    errors.add(f"{place}.lowerBound", f"{sentence}: give an upperBound too.")
+            else:
+                near = hint(bounds.vertex, (vertex.name,))
+                sentence = f"the program has no vertex of this name.{near} Its only vertex is {vertex.name}."
+                errors.add(place, sentence)
     else:
         usual = [_possible(bounds, None, stateful=False) for bounds in program.bounds]
         most = max((one.upper or 1 for one in usual if one is not None), default=None)
-        own, later = NamedBounds(vertex.name, None, most), program.bounds
-    default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
-    vertices = _vertices(errors, program.name, program.type, [(vertex, own, None)], default)
-    return JobGraph(
-        program.name,
-        program.type,
-        vertices,
-        program.artifacts,
-        program.config,
-        program.program,
-        program.runtime,
-        bounds=later,
-    )
+        default, own = DEFAULT_STATE_PARTITIONS, NamedBounds(vertex.name, None, most)
+    if errors:
+        raise GraphErrors(errors.texts())
+    vertices = _vertices(program.name, program.type, [(vertex, own, None)], default)
+    of, later = program, () if program.type is JobType.BATCH else program.bounds
+    return JobGraph(of.name, of.type, vertices, of.artifacts, of.config, of.program, of.runtime, bounds=later)
 
 
 def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
@@ -156,7 +154,7 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
         number = partitions.get(vertex.name)
         bounds = _possible(declared.get(vertex.name), number, stateful=vertex.stateful)
         planned.append((vertex, bounds, number))
-    vertices = _vertices(Errors(), graph.name, graph.type, planned, DEFAULT_STATE_PARTITIONS)
+    vertices = _vertices(graph.name, graph.type, planned, DEFAULT_STATE_PARTITIONS)
     return replace(graph, vertices=(*kept, *vertices))
 
 
@@ -176,59 +174,29 @@ _Planned = tuple[PlannedVertex, NamedBounds | None, int | None]
 
 
 def _vertices(
-    errors: Errors, name: str, job_type: JobType, planned: Sequence[_Planned], default: int
+    name: str, job_type: JobType, planned: Sequence[_Planned], default: int
 ) -> tuple[JobVertex, ...]:
     """
     Raises:
-        GraphErrors: they are no graph, or ``errors`` has some already.
+        GraphErrors: they are no graph.
     """
+    errors, raw = Errors(), []
     if len(planned) > MAX_VERTICES:
         errors.add("vertices", f"has {len(planned)} elements: at most {MAX_VERTICES} are allowed.")
-        planned = planned[:MAX_VERTICES]
-    raw = [_raw(errors, index, *each, default) for index, each in enumerate(planned)]
+    for index, (vertex, bounds, partitions) in enumerate(planned[:MAX_VERTICES]):
+        place = f"vertices[{index}]"
+        for field in ("name", "operator", "checkpoint", "path", "fixed"):
+            text = getattr(vertex, field) or ""
+            if fault := text_fault(text) or (name_fault(text) if field in ("name", "operator") else None):
+                errors.add(f"{place}.{field}", fault)
+        if partitions is not None and not 1 <= partitions <= MAX_PARALLELISM_LIMIT:
+            errors.add(place, f"{partitions} is no number of state partitions.")
+        spec = PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path, vertex.fixed)
+        inputs = tuple(RawInput(f"{place}.inputs[{at}]", each) for at, each in enumerate(vertex.inputs))
+        upper = (bounds and bounds.upper) or partitions or default
+        lower, most = (bounds and bounds.lower) or 1, partitions if vertex.stateful else None
+        raw.append(RawVertex(index, vertex.name, spec, inputs, upper, lower, most, vertex.stateful))
     return vertices_of(errors, name, job_type, raw)
-
-
-def _raw(
-    errors: Errors,
-    index: int,
-    vertex: PlannedVertex,
-    bounds: NamedBounds | None,
-    partitions: int | None,
-    default: int,
-) -> RawVertex:
-    default = partitions or default
-    lower = bounds.lower if bounds is not None else None
-    upper = bounds.upper if bounds is not None else None
-    place = below("bounds", vertex.name)
-    if vertex.stateful and upper is not None and partitions is not None and upper > partitions:
-        errors.add(
-            f"{place}.upperBound",
-            f"{upper} is more than the {partitions} state partitions of its query. A new checkpoint gets as many as "
-            "spark.sql.shuffle.partitions says in config; those of one that is there are fixed.",
-        )
-    elif lower is not None and upper is None and lower > default:
-        errors.add(
-            f"{place}.lowerBound",
-            f"{lower} is higher than the upper bound {default}, which is the default: give an upperBound too.",
-        )
-    own = f"vertices[{index}]"
-    for field in ("name", "operator", "checkpoint", "path", "fixed"):
-        text = getattr(vertex, field) or ""
-        if fault := text_fault(text) or (name_fault(text) if field in ("name", "operator") else None):
-            errors.add(f"{own}.{field}", fault)
-    if partitions is not None and not 1 <= partitions <= MAX_PARALLELISM_LIMIT:
-        errors.add(own, f"{partitions} is no number of state partitions.")
-    return RawVertex(
-        index,
-        vertex.name,
-        PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path, vertex.fixed),
-        tuple(RawInput(f"{own}.inputs[{at}]", name) for at, name in enumerate(vertex.inputs)),
-        upper or default,
-        lower or 1,
-        partitions if vertex.stateful else None,
-        vertex.stateful,
-    )
 
 
 def _partitions_of_queries(vertices: Sequence[PlannedVertex]) -> dict[str, int]:

@@ -35,14 +35,10 @@ _NOT_FOR_PROGRAMS: Final = {
 Pairs = tuple[tuple[str, str], ...]
 
 
-def check_runtime(errors: Errors, runtime: Runtime, artifacts: Collection[str]) -> None:
-    """The paths of an environment. An archive may be one of the artifacts."""
-    spec = runtime.environment
-    if spec is None:
-        return
-    if spec.python is not None and (fault := path_fault(spec.python)):
-        errors.add("environment.python", f"{fault}.")
-    if spec.archive is not None and spec.archive not in artifacts and (fault := path_fault(spec.archive)):
+def check_archive(errors: Errors, runtime: Runtime, artifacts: Collection[str]) -> None:
+    """The archive of an environment is a path, or one of the artifacts."""
+    archive = None if runtime.environment is None else runtime.environment.archive
+    if archive is not None and archive not in artifacts and (fault := path_fault(archive)):
         errors.add("environment.archive", f"{fault}, or one of the artifacts.")
 
 
@@ -74,10 +70,12 @@ def check_config(errors: Errors, config: Pairs, job_type: JobType, *, program: b
         errors.add("config", sentence)
 
 
-def check_size(errors: Errors, settings: Iterable[Pairs], texts: Iterable[str]) -> None:
-    """Each view of the settings is searched for secrets, so there is a limit to all of them together, and to ``texts``
-    that are among them."""
-    size = sum(len(key) + len(value) for pairs in settings for key, value in pairs) + sum(map(len, texts))
+def check_size(errors: Errors, settings: Iterable[Pairs], runtime: Runtime, args: Iterable[str] = ()) -> None:
+    """Each view of the settings is searched for secrets, so there is a limit to all of them together."""
+    requirements = () if runtime.environment is None else runtime.environment.requirements
+    texts = [*args, *runtime.packages, *requirements]
+    size = sum(len("".join(pair)) for pairs in (*settings, runtime.variables) for pair in pairs)
+    size += sum(map(len, texts))
     if size > MAX_SETTINGS_CHARS:
         errors.add(
             "config",
