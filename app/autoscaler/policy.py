@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
@@ -11,8 +10,6 @@ from typing import Final
 from app.model.sentences import shown
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_TIME_OF_DAY: Final = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])\Z")
-DAY_MINUTES: Final = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +68,6 @@ class Policy:
         """The period of the schedule that counts now."""
         local = datetime.fromtimestamp(now_ms / 1000, self.time_zone)
         return next((each for each in reversed(self.schedule) if each.holds(local)), None)
-
-
-def minute_of_day(text: str) -> int | None:
-    """Of "08:30"; None if it is no time of the day."""
-    match = _TIME_OF_DAY.match(text)
-    if match is None or (found := int(match[1]) * 60 + int(match[2])) > DAY_MINUTES:
-        return None
-    return found
 
 
 def contradictions(policy: Policy) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from app.autoscaler.policy import DAY_MINUTES, DAYS, Period, Policy, Range, contradictions, minute_of_day
+from app.autoscaler.policy import DAYS, Period, Policy, Range, contradictions
 from app.documents.form import Expected, Flag, Form, Given, Tasks, read_form
 from app.model.grapherrors import GraphErrors
 from app.model.option_values import format_duration_ms, parse_duration_ms
@@ -19,6 +20,8 @@ _WINDOW_MOST_MS: Final = 300_000
 """The server keeps ten minutes of the figures that are read, and a rate needs some that are whole."""
 _WEEK_MS: Final = 7 * 86_400_000
 _PERIODS_MOST: Final = 1_000
+_TIME_OF_DAY: Final = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])\Z")
+_DAY_MINUTES: Final = 24 * 60
 _TIME: Final = 'a time of the day such as "08:30", up to "24:00"'
 
 
@@ -47,8 +50,8 @@ def _zone(value: object) -> ZoneInfo:
 
 
 def _minute(value: object) -> int:
-    found = minute_of_day(value) if isinstance(value, str) else None
-    if found is None:
+    match = _TIME_OF_DAY.match(value) if isinstance(value, str) else None
+    if match is None or (found := int(match[1]) * 60 + int(match[2])) > _DAY_MINUTES:
         raise ValueError(f"should be {_TIME}, found {kind_of(value)}.")
     return found
 
@@ -86,7 +89,7 @@ class PeriodForm(Form):
 
     @model_validator(mode="after")
     def _takes_time(self) -> Self:
-        if self.begin in (self.end, DAY_MINUTES):
+        if self.begin in (self.end, _DAY_MINUTES):
             raise ValueError("should begin before 24:00, and not end when it begins.")
         return self
 
