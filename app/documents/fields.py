@@ -68,7 +68,7 @@ class JobForm(Form):
     name: Name = Field(description="The ids of vertices are computed from it and from their names.")
     type: JobType
     artifacts: Annotated[
-        tuple[_FileName, ...], LISTED_ONCE, Expected("a list of file names", MAX_ARTIFACTS)
+        tuple[_FileName, ...], Expected("a list of file names", MAX_ARTIFACTS), LISTED_ONCE
     ] = Field((), description="Names of the files sent along.")
     environment: Given[
         Annotated[EnvironmentForm, Expected("a mapping with one of python, archive, requirements")]

@@ -171,8 +171,8 @@ class InputForm(Form):
     partitioner: Given[Partitioner] = None
     keys: Annotated[
         tuple[_Column, ...],
-        LISTED_ONCE,
         Expected("a list of column names", MAX_KEYS, empty="leave it out, or list column names"),
+        LISTED_ONCE,
     ] = ()
     exchange: Exchange = Exchange.PIPELINED
 
