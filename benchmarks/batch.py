@@ -32,8 +32,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from app.documents.graph import parse_document
 from app.driver.batch.attempt import local_size
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph, SourceSpec
 from tests.integration.batch.harness import Regions
 from tests.tpch import answers, graphs, tables

@@ -31,7 +31,7 @@ import pyarrow.parquet as parquet
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from app.model.option_values import parse_size_bytes
 from app.scheduler.batch.flip187 import nearest_power_of_two
 from benchmarks.batch import open_spark, source_bytes

@@ -35,7 +35,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from app.scheduler.batch.layout import datasets_of
 from app.scheduler.batch.regions import regions_of
 from benchmarks._servers import Server, server, wait_for

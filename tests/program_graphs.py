@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from app.model.graphdoc_program import graph_of, grown, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc_program import graph_of, grown
 from app.model.jobgraph import JobGraph, Role
 from app.model.planned import PlannedVertex
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
 from app.api.errors import UNAUTHORIZED
 from app.api.schema.base import Errors
+from app.documents.form import Form
+from app.documents.graph import GraphForm
+from app.documents.livy import LivyForm
+from app.documents.program import ProgramForm
+
+_REFERENCE = "#/components/schemas/{model}"
+_DOCUMENTS = (GraphForm, ProgramForm, LivyForm)
+"""What clients submit; their dependencies read them, and not the framework."""
 
 _TAGS = {
     "requirements": "The bounds of parallelism of a job's vertices, and what follows from them.",
@@ -46,6 +56,9 @@ def openapi_document(routes: Sequence[BaseRoute], version: str, *, with_tokens: 
         # The framework's refusal of parameters, which here is 400.
         operation["responses"].pop("422", None)
     components = document["components"]
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in _DOCUMENTS]
+    _, described = models_json_schema(forms, ref_template=_REFERENCE)
+    components["schemas"] |= described["$defs"]
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
     components["schemas"]["Errors"] = Errors.model_json_schema()
@@ -86,7 +99,7 @@ def usual_refusals(
         sentences[404] = "Job 0123456789abcdef0123456789abcdef was not found."
         sentences[409] = (
             "Job 0123456789abcdef0123456789abcdef cannot be read by this server: its job graph is not valid by the "
-            "rules of this version (type: should be one of STREAMING, BATCH)."
+            "rules of this version ('OTHER' is not a valid JobType)."
         )
     elif "{" in path:
         sentences[404] = "No TaskManager has the id 'tm-9'."
@@ -114,6 +127,12 @@ def answered(
     if schema:
         answer["content"] = {"application/json": {"schema": schema}}
     return {status: answer, **refusals(refused or {})}
+
+
+def form_schema(*forms: type[Form]) -> dict[str, Any]:
+    """The schema of a body that is one of ``forms``."""
+    one_of = [{"$ref": _REFERENCE.format(model=form.__name__)} for form in forms]
+    return {"anyOf": one_of, "examples": [form.example for form in forms]}
 
 
 def request_body(

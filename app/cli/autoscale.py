@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from app.autoscaler.loop import Loop, Refusal, Turn
-from app.autoscaler.policy import Policy, PolicyErrors, read_policy
+from app.autoscaler.policy import Policy
 from app.autoscaler.reading import NotScalable
 from app.autoscaler.seen import Action, Decision, Snapshot
 from app.cli.client import Client, Json
@@ -33,6 +33,8 @@ from app.cli.output import (
     until_interrupted,
 )
 from app.cli.submit import read_document
+from app.documents.policy import read_policy
+from app.model.grapherrors import GraphErrors
 
 _CHANGES_SHOWN: Final = 8
 
@@ -75,8 +77,8 @@ def _policy(path: Path | None) -> Policy:
         return Policy()
     try:
         return read_policy(read_document(path, "policy", "a mapping such as targetUtilization: 0.7"))
-    except PolicyErrors as error:
-        raise UsageError(f"The policy {path} cannot be used.", *error.sentences) from None
+    except GraphErrors as error:
+        raise UsageError(f"The policy {path} cannot be used.", *error.errors) from None
 
 
 def _refuse_unknown_vertices(client: Client, job_id: str, policy: Policy) -> None:

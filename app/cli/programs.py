@@ -16,8 +16,8 @@ from typer.models import OptionInfo
 from app.cli.client import Client, Json, new_key
 from app.cli.errors import CliError, UsageError
 from app.cli.require import parse_bounds
-from app.model.graphdoc import GraphErrors
-from app.model.graphdoc_program import parse_program
+from app.documents.program import parse_program
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobType
 from app.model.locations import plain_location
 from app.model.variables import VARIABLES

@@ -30,8 +30,8 @@ from app.cli.programs import (
     with_file_hint,
 )
 from app.cli.waiting import not_under_way, wait_until_under_way
-from app.model.graphdoc import GraphErrors
-from app.model.graphdoc_program import is_program, parse_submitted
+from app.documents.program import is_program, parse_submitted
+from app.model.grapherrors import GraphErrors
 from app.model.status import TERMINAL_STATUSES
 from app.model.strictjson import StrictTextError, decode_json_strict
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from app.driver.failures import DriverError
 from app.model.fromjson import from_json
-from app.model.graphdoc import GraphErrors, parse_document
+from app.model.graphdoc import read_graph
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobGraph
 from app.model.protocol import DriverSpec
 
@@ -25,6 +26,6 @@ def read_assignment(path: Path) -> tuple[DriverSpec, JobGraph]:
     except (TypeError, ValueError) as error:
         raise DriverError(f"The file {path} is not an assignment: {error}.") from error
     try:
-        return spec, parse_document(spec.graph, stored=True)
+        return spec, read_graph(spec.graph)
     except GraphErrors as error:
         raise DriverError(f"The job graph of the assignment {path} is not usable: {error}") from error

@@ -7,7 +7,6 @@ import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,8 +26,9 @@ from app.driver.started_query import Shared
 from app.driver.valves.spark import self_test
 from app.driver.vertices import Functions
 from app.model.analysis import queries
-from app.model.graphdoc import parse_document
-from app.model.jobgraph import JobGraph
+from app.model.graphdoc_build import RawInput, RawVertex, vertices_of
+from app.model.grapherrors import Errors
+from app.model.jobgraph import JobGraph, JobType, OutputMode, PythonSpec, SinkSpec, SourceSpec, SqlSpec
 from app.model.protocol import DriverSpec
 
 log = logging.getLogger(__name__)
@@ -36,36 +36,23 @@ log = logging.getLogger(__name__)
 _BATCHES = 3
 _DEADLINE_S = 60.0
 
-# A source, state and a sink of each kind of work that jobs do: what they share is loaded and compiled.
-_DOCUMENT: dict[str, Any] = {
-    "name": "warm-up",
-    "type": "STREAMING",
-    "vertices": [
-        {"name": "numbers", "parallelism": 2},
-        {
-            "name": "counts",
-            "inputs": ["numbers"],
-            "sql": "SELECT value % 10 AS k, count(*) AS n, sum(value) AS total FROM numbers GROUP BY value % 10",
-            "maxParallelism": 2,
-            "parallelism": 2,
-        },
-        {
-            "name": "named",
-            "inputs": ["counts"],
-            "sql": "SELECT *, upper('x') AS name FROM counts",
-            "parallelism": 2,
-        },
-        {
-            "name": "store",
-            "inputs": ["named"],
-            "sink": {"python": f"{__name__}:take", "outputMode": "update"},
-        },
-    ],
-    # In which the function may be, for all that the document says.
-    "artifacts": ["warm-up.zip"],
-}
-_SOURCE = {"format": "rate", "options": {"rowsPerSecond": "2000", "maxRowsPerTrigger": "200"}}
-_SPARKS_SOURCE = {"format": "rate-micro-batch", "options": {"rowsPerBatch": "200"}}
+_SOURCE = SourceSpec("rate", options=(("rowsPerSecond", "2000"), ("maxRowsPerTrigger", "200")))
+_SPARKS_SOURCE = SourceSpec("rate-micro-batch", options=(("rowsPerBatch", "200"),))
+_COUNTS = "SELECT value % 10 AS k, count(*) AS n, sum(value) AS total FROM numbers GROUP BY value % 10"
+
+
+def _graph(source: SourceSpec) -> JobGraph:
+    """A source, state and a sink of each kind of work that jobs do: what they share is loaded and compiled."""
+    sink = SinkSpec("python", output_mode=OutputMode.UPDATE, python=PythonSpec(f"{__name__}:take"))
+    raw = (
+        RawVertex(0, "numbers", source, (), 2),
+        RawVertex(1, "counts", SqlSpec(_COUNTS), (RawInput("", "numbers"),), 2, max_parallelism=2),
+        RawVertex(
+            2, "named", SqlSpec("SELECT *, upper('x') AS name FROM counts"), (RawInput("", "counts"),), 2
+        ),
+        RawVertex(3, "store", sink, (RawInput("", "named"),), 1),
+    )
+    return JobGraph("warm-up", JobType.STREAMING, vertices_of(Errors(), "warm-up", JobType.STREAMING, raw))
 
 
 def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | None:
@@ -95,7 +82,7 @@ def take(frame: DataFrame, batch_id: int) -> None:
     run_without_output(frame)
 
 
-def _source() -> dict[str, Any]:
+def _source() -> SourceSpec:
     """Our own source, or one of Spark's: the environment of a program need not have what ours is made with."""
     try:
         import app.driver.sources.rate  # noqa: F401
@@ -105,9 +92,8 @@ def _source() -> dict[str, Any]:
 
 
 def _run(session: SparkSession, directory: Path) -> None:
-    """Run the first batches of the document. That they do not come is logged."""
-    numbers, *others = _DOCUMENT["vertices"]
-    graph = parse_document({**_DOCUMENT, "vertices": [{**numbers, "source": _source()}, *others]})
+    """Run the first batches of the graph. That they do not come is logged."""
+    graph = _graph(_source())
     done = threading.Event()
 
     def tell(happening: Happening) -> None:

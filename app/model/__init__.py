@@ -1,4 +1,4 @@
-"""The values that describe a job, its options, requirements and rescale records, and the parsers of users' documents.
+"""The values that describe a job, its options, requirements and rescale records, and the rules of users' documents.
 
 Pure code, shared by the driver, the scheduler and the server.
 """

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.graphdoc_fields import Errors, Fields
-from app.model.graphwalk import in_order, reached
+from app.model.grapherrors import Errors, GraphErrors
+from app.model.graphwalk import cycles, in_order, reached
 from app.model.ids import slot_sharing_group_id, vertex_id
 from app.model.jobgraph import (
     DEFAULT_SLOT_SHARING_GROUP,
@@ -22,12 +22,14 @@ from app.model.jobgraph import (
     Operation,
     OutputMode,
     Partitioner,
+    PlannedSpec,
+    PythonSpec,
     SinkSpec,
     SourceSpec,
     SqlSpec,
     VertexInput,
 )
-from app.model.sentences import hint, kind_of, shown
+from app.model.sentences import hint, shown
 from app.model.sqltext import is_stateful, mentioned, tokens_of
 
 DEFAULT_STATE_PARTITIONS: Final = 12
@@ -37,19 +39,23 @@ Flink's formula would give 128 at least. There a key group costs nothing; here i
 opened and committed in every micro-batch even when it is empty. Measured in docs/adr/0002-state-partitions.md.
 """
 
-MAX_INPUTS: Final = 50
-MAX_KEYS: Final = 100
-
-_INPUT_FIELDS = ("vertex", "partitioner", "keys", "exchange")
+_KINDS: Final[Mapping[type, str]] = {
+    SourceSpec: "source",
+    SqlSpec: "sql",
+    PythonSpec: "python",
+    SinkSpec: "sink",
+}
+_BETWEEN = ("sql", "python", "operator")
+_ID = re.compile(r"[0-9a-fA-F]{32}\Z")
 _SQL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class RawInput:
-    """An input as written. ``partitioner`` None: left out. ``vertex`` None: it could not be read."""
+    """An input as written. ``partitioner`` None: left out."""
 
     place: str
-    vertex: str | None
+    vertex: str
     partitioner: Partitioner | None = None
     keys: tuple[str, ...] = ()
     exchange: Exchange = Exchange.PIPELINED
@@ -57,14 +63,14 @@ class RawInput:
 
 @dataclass(frozen=True, slots=True)
 class RawVertex:
-    """A vertex as written; what could not be read is None. ``kind`` is the field that says what it does."""
+    """A vertex as written; what was left out and has no default of its own is None. ``index``: its place in the
+    document."""
 
     index: int
-    name: str | None
-    kind: str | None
-    operation: Operation | None
+    name: str
+    operation: Operation
     inputs: tuple[RawInput, ...]
-    parallelism: int = 1
+    parallelism: int
     lower_bound: int = 1
     max_parallelism: int | None = None
     stateful: bool | None = None
@@ -74,65 +80,82 @@ class RawVertex:
     def place(self) -> str:
         return f"vertices[{self.index}]"
 
-
-def read_inputs(fields: Fields) -> tuple[RawInput, ...]:
-    """The ``inputs`` of a vertex, each a name or a mapping."""
-    found: list[RawInput] = []
-    for place, value in fields.elements("inputs", "a list of inputs", MAX_INPUTS):
-        if isinstance(value, str):
-            found.append(RawInput(place, value))
-        elif isinstance(value, Mapping):
-            found.append(_mapped_input(Fields(fields.errors, place, value, _INPUT_FIELDS, "an input")))
-        else:
-            expected = f"the name of a vertex or a mapping with {', '.join(_INPUT_FIELDS)}"
-            fields.errors.add(place, f"should be {expected}, found {kind_of(value)}.")
-            found.append(RawInput(place, None))
-    return tuple(found)
+    @property
+    def kind(self) -> str:
+        """What it does, in a word."""
+        of = self.operation
+        return of.role.lower() if isinstance(of, PlannedSpec) else _KINDS[type(of)]
 
 
-def _mapped_input(fields: Fields) -> RawInput:
-    vertex = fields.needed("vertex", "the name of a vertex")
-    partitioner = fields.choice("partitioner", Partitioner)
-    keys: list[str] = []
-    for place, value in fields.elements("keys", "a list of column names", MAX_KEYS):
-        key = fields.as_text(place, value, "a column name")
-        if key is not None and key in keys:
-            fields.errors.add(place, f"{shown(key)} is listed twice.")
-        elif key is not None:
-            keys.append(key)
-    if "keys" in fields and isinstance(fields.raw("keys"), list | tuple):
-        if partitioner not in (None, Partitioner.HASH):
-            fields.wrong("keys", f"are for the partitioner HASH only, found partitioner {partitioner}.")
-        elif not fields.raw("keys"):
-            fields.wrong("keys", "must not be empty: leave it out, or list column names.")
-    if keys and "partitioner" not in fields:
-        partitioner = Partitioner.HASH
-    exchange = fields.choice("exchange", Exchange) or Exchange.PIPELINED
-    return RawInput(fields.place, vertex, partitioner, tuple(keys), exchange)
+def vertices_of(
+    errors: Errors, job_name: str, job_type: JobType, raw: Sequence[RawVertex]
+) -> tuple[JobVertex, ...]:
+    """The vertices of a job, in topological order and with every default in its place.
 
-
-def check_edges(errors: Errors, raw: Sequence[RawVertex], job_type: JobType) -> tuple[RawVertex, ...] | None:
-    """Check the rules between vertices. The vertices in topological order; None if there is no sound one."""
+    Raises:
+        GraphErrors: with all ``errors``, those that are known already and those of the vertices.
+    """
     by_name: dict[str, RawVertex] = {}
     for vertex in raw:
-        if vertex.name is not None:
-            by_name.setdefault(vertex.name, vertex)
-    sound = bool(raw) and len(by_name) == len(raw) and all(vertex.kind for vertex in raw)
+        first = by_name.setdefault(vertex.name, vertex)
+        if first is not vertex:
+            sentence = f"{shown(vertex.name)} is the name of {first.place} already: names must be unique."
+            errors.add(f"{vertex.place}.name", sentence)
+        _check_vertex(errors, vertex, job_type)
+    order = _checked_order(errors, raw, by_name, job_type)
+    facts = _derive(errors, order, job_type)
+    if errors:
+        raise GraphErrors(errors.texts())
+    return _build(job_name, order, facts)
+
+
+def _check_vertex(errors: Errors, vertex: RawVertex, job_type: JobType) -> None:
+    def wrong(field: str, sentence: str) -> None:
+        errors.add(f"{vertex.place}.{field}", sentence)
+
+    kind, count, upper = vertex.kind, len(vertex.inputs), vertex.parallelism
+    if _ID.match(vertex.name):
+        wrong("name", "must not be 32 hexadecimal digits: it could be taken for a vertex id.")
+    if kind in ("source", "program") and count:
+        wrong("inputs", f"a {kind} has no inputs, found {count}.")
+    elif kind == "sink" and count != 1 and (isinstance(vertex.operation, SinkSpec) or not count):
+        wrong("inputs", f"a sink has exactly one input, found {count or 'none'}.")
+    elif kind in _BETWEEN and not count:
+        wrong("inputs", "at least one input is expected, found none.")
+    if vertex.lower_bound > upper:
+        wrong(
+            "lowerBound",
+            f"{vertex.lower_bound} is higher than the parallelism {upper}, the initial upper bound.",
+        )
+    if vertex.max_parallelism is not None and upper > vertex.max_parallelism:
+        wrong("parallelism", f"{upper} is higher than the maxParallelism {vertex.max_parallelism}.")
+    if vertex.stateful and kind in ("source", "sink"):
+        wrong("stateful", f"cannot be true for a {kind}: only SQL and Python vertices keep state.")
+    if job_type is JobType.BATCH and vertex.slot_sharing_group != DEFAULT_SLOT_SHARING_GROUP:
+        wrong("slotSharingGroup", "is for STREAMING jobs: all vertices of a BATCH job share its slots.")
+
+
+def _checked_order(
+    errors: Errors, raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex], job_type: JobType
+) -> tuple[RawVertex, ...]:
+    """Check the rules between vertices. The vertices in topological order; empty if there is no sound one."""
+    known = errors.count
     for vertex in raw:
-        sound &= _check_inputs(errors, vertex, by_name, job_type)
+        _check_inputs(errors, vertex, by_name, job_type)
         _check_sql_names(errors, vertex)
-    if raw and all(vertex.kind for vertex in raw) and not any(_is_end(vertex) for vertex in raw):
+    if not any(_is_end(vertex) for vertex in raw):
         errors.add("vertices", "there is no sink: at least one vertex with a sink is expected.")
-        sound = False
-    order = in_order({vertex.index: _producers(vertex, by_name) for vertex in raw})
+    producers = {vertex.index: _producers(vertex, by_name) for vertex in raw}
+    order = in_order(producers)
     if order is None:
-        for cycle in _cycles(raw, by_name):
-            errors.add("vertices", f"the inputs form a cycle: {' -> '.join([*cycle, cycle[0]])}.")
-        return None
-    if not sound:
-        # Whether every vertex leads to a sink cannot be told while inputs or kinds are missing.
-        return None
-    _check_reach(errors, raw, by_name)
+        for cycle in cycles(producers):
+            names = " -> ".join(raw[index].name for index in [*cycle, cycle[0]])
+            errors.add("vertices", f"the inputs form a cycle: {names}.")
+        return ()
+    if len(by_name) < len(raw) or errors.count > known:
+        # Whether every vertex leads to a sink cannot be told while inputs are wrong.
+        return ()
+    _check_reach(errors, raw, producers)
     return tuple(raw[index] for index in order)
 
 
@@ -142,34 +165,26 @@ def _is_end(vertex: RawVertex) -> bool:
 
 def _check_inputs(
     errors: Errors, vertex: RawVertex, by_name: Mapping[str, RawVertex], job_type: JobType
-) -> bool:
-    sound = True
+) -> None:
     seen: set[str] = set()
     for edge in vertex.inputs:
         if edge.exchange is Exchange.BLOCKING and job_type is JobType.STREAMING:
             errors.add(
                 f"{edge.place}.exchange", "BLOCKING is for BATCH jobs: a STREAMING job takes PIPELINED only."
             )
-        if edge.vertex is None:
-            sound = False
-            continue
         producer = by_name.get(edge.vertex)
         if producer is None:
             near = "" if errors.full else hint(edge.vertex, by_name)
             errors.add(edge.place, f"there is no vertex named {shown(edge.vertex)}.{near}")
-            sound = False
         elif producer is vertex:
             errors.add(edge.place, f"{shown(edge.vertex)} is the vertex itself: it cannot be its own input.")
-            sound = False
         elif edge.vertex in seen:
             errors.add(edge.place, f"{shown(edge.vertex)} is an input already: each input is listed once.")
         elif producer.kind == "sink":
             errors.add(edge.place, f"{shown(edge.vertex)} is a sink: a sink has no consumers.")
-            sound = False
         elif edge.partitioner is Partitioner.FORWARD:
             _check_forward(errors, edge, producer, vertex)
         seen.add(edge.vertex)
-    return sound
 
 
 def _check_forward(errors: Errors, edge: RawInput, producer: RawVertex, vertex: RawVertex) -> None:
@@ -181,11 +196,10 @@ def _check_forward(errors: Errors, edge: RawInput, producer: RawVertex, vertex: 
             "FORWARD is for PIPELINED edges: the parallelism of each side of a BLOCKING edge is decided on its own. "
             "Take REBALANCE.",
         )
-    elif producer.parallelism != vertex.parallelism and not errors.stored:
-        # Of a stored graph one may have been lowered to the state partitions that it was given since.
+    elif producer.parallelism != vertex.parallelism:
         errors.add(
             place,
-            f"FORWARD needs equal parallelism: {shown(producer.name or '')} has {producer.parallelism}, this vertex "
+            f"FORWARD needs equal parallelism: {shown(producer.name)} has {producer.parallelism}, this vertex "
             f"{vertex.parallelism}. Take REBALANCE.",
         )
 
@@ -196,8 +210,6 @@ def _check_sql_names(errors: Errors, vertex: RawVertex) -> None:
     names = mentioned(tokens_of(vertex.operation.text))
     seen: dict[str, str] = {}
     for edge in vertex.inputs:
-        if edge.vertex is None:
-            continue
         other = seen.setdefault(edge.vertex.lower(), edge.vertex)
         if edge.vertex.lower() not in names:
             plain = _SQL_NAME.match(edge.vertex)
@@ -212,48 +224,19 @@ def _check_sql_names(errors: Errors, vertex: RawVertex) -> None:
             )
 
 
-def _check_reach(errors: Errors, raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex]) -> None:
-    ends = [vertex.index for vertex in raw if _is_end(vertex)]
-    used = reached(ends, lambda index: _producers(raw[index], by_name))
-    consumed = {edge.vertex for vertex in raw for edge in vertex.inputs}
+def _check_reach(errors: Errors, raw: Sequence[RawVertex], producers: Mapping[int, set[int]]) -> None:
+    used = reached([vertex.index for vertex in raw if _is_end(vertex)], producers.__getitem__)
+    consumed = set().union(*producers.values())
     for vertex in raw:
         if vertex.index not in used:
-            why = "it leads to no sink" if vertex.name in consumed else "no vertex has it as input"
-            errors.add(vertex.place, f"the result of {shown(vertex.name or '')} is not used: {why}.")
+            why = "it leads to no sink" if vertex.index in consumed else "no vertex has it as input"
+            errors.add(vertex.place, f"the result of {shown(vertex.name)} is not used: {why}.")
 
 
 def _producers(vertex: RawVertex, by_name: Mapping[str, RawVertex]) -> set[int]:
     """Indices of the producers. A vertex that is its own input has been reported and is left out."""
-    found = {
-        by_name[name].index for edge in vertex.inputs if (name := edge.vertex) is not None and name in by_name
-    }
+    found = {by_name[edge.vertex].index for edge in vertex.inputs if edge.vertex in by_name}
     return found - {vertex.index}
-
-
-def _cycles(raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex]) -> list[list[str]]:
-    """One cycle of each group of vertices that reach each other, in the direction of the data."""
-    producers = {vertex.index: sorted(_producers(vertex, by_name)) for vertex in raw}
-    state: dict[int, int] = {}
-    cycles: list[list[str]] = []
-    for start in producers:
-        path: list[int] = []
-        waiting = [(start, 0)]
-        while waiting:
-            index, step = waiting.pop()
-            if step == 0:
-                if index in state:
-                    if state[index] == 1:
-                        cycles.append([raw[i].name or "?" for i in reversed(path[path.index(index) :])])
-                    continue
-                state[index] = 1
-                path.append(index)
-            if step < len(producers[index]):
-                waiting.append((index, step + 1))
-                waiting.append((producers[index][step], 0))
-            else:
-                state[index] = 2
-                path.pop()
-    return cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,15 +254,14 @@ def derived_max_parallelism(parallelism: int) -> int:
     return min(max(1 << (wanted - 1).bit_length(), 128), MAX_PARALLELISM_LIMIT)
 
 
-def derive(errors: Errors, order: Sequence[RawVertex], job_type: JobType) -> Facts:
+def _derive(errors: Errors, order: Sequence[RawVertex], job_type: JobType) -> Facts:
     """The facts about vertices in topological order, and the errors that only they show."""
     static: set[str] = set()
     stateful: set[str] = set()
-    # Names of the vertices that have something stateful, or something that could not be read, before them.
+    # Names of the vertices that have something stateful before them.
     aggregated: set[str] = set()
     for vertex in order:
-        assert vertex.name is not None
-        inputs = [edge.vertex for edge in vertex.inputs if edge.vertex is not None]
+        inputs = [edge.vertex for edge in vertex.inputs]
         if _is_static(vertex, inputs, static):
             static.add(vertex.name)
         streaming = [name for name in inputs if name not in static]
@@ -290,7 +272,7 @@ def derive(errors: Errors, order: Sequence[RawVertex], job_type: JobType) -> Fac
             )
         elif _keeps_state(vertex, streaming):
             stateful.add(vertex.name)
-        if vertex.name in stateful or vertex.operation is None or any(name in aggregated for name in inputs):
+        if vertex.name in stateful or any(name in aggregated for name in inputs):
             aggregated.add(vertex.name)
         if vertex.kind == "sink" and job_type is JobType.STREAMING:
             _check_sink(errors, vertex, streams=bool(streaming), aggregated=vertex.name in aggregated)
@@ -316,7 +298,7 @@ def _check_sink(errors: Errors, vertex: RawVertex, *, streams: bool, aggregated:
     if not streams and vertex.inputs:
         errors.add(
             f"{vertex.place}.inputs[0]",
-            f"{shown(vertex.inputs[0].vertex or '')} comes from static sources only: a sink of a STREAMING job needs a "
+            f"{shown(vertex.inputs[0].vertex)} comes from static sources only: a sink of a STREAMING job needs a "
             "source that streams.",
         )
     operation = vertex.operation
@@ -333,18 +315,15 @@ def _check_sink(errors: Errors, vertex: RawVertex, *, streams: bool, aggregated:
         )
 
 
-def build(job_name: str, order: Sequence[RawVertex], facts: Facts) -> tuple[JobVertex, ...]:
+def _build(job_name: str, order: Sequence[RawVertex], facts: Facts) -> tuple[JobVertex, ...]:
     """The vertices of a document without errors, with every default in its place."""
     by_name = {vertex.name: vertex for vertex in order}
     consumers = Counter(edge.vertex for vertex in order for edge in vertex.inputs)
     vertices: list[JobVertex] = []
     for vertex in order:
-        name, operation = vertex.name, vertex.operation
-        assert name is not None and operation is not None
-        stateful = name in facts.stateful
+        stateful = vertex.name in facts.stateful
         inputs: list[VertexInput] = []
         for edge in vertex.inputs:
-            assert edge.vertex is not None
             producer = by_name[edge.vertex]
             partitioner = edge.partitioner or _partitioner(
                 edge, producer, vertex, facts, alone=consumers[edge.vertex] == 1
@@ -356,9 +335,9 @@ def build(job_name: str, order: Sequence[RawVertex], facts: Facts) -> tuple[JobV
             )
         vertices.append(
             JobVertex(
-                id=vertex_id(job_name, name),
-                name=name,
-                operation=operation,
+                id=vertex_id(job_name, vertex.name),
+                name=vertex.name,
+                operation=vertex.operation,
                 inputs=tuple(inputs),
                 parallelism=vertex.parallelism,
                 lower_bound=vertex.lower_bound,

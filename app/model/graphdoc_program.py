@@ -9,28 +9,19 @@ from typing import Final
 
 from app.model.analysis import queries
 from app.model.environment import SERVERS, Runtime
-from app.model.graphdoc import (
-    parse_document,
-    planned_document,
-    program_document,
-    runtime_document,
-    to_document,
+from app.model.graphdoc import MAX_VERTICES
+from app.model.graphdoc_build import (
+    DEFAULT_STATE_PARTITIONS,
+    RawInput,
+    RawVertex,
+    derived_max_parallelism,
+    vertices_of,
 )
-from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS, derived_max_parallelism
-from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
-from app.model.graphdoc_settings import (
-    MAX_ARTIFACTS,
-    check_size,
-    read_artifacts,
-    read_bounds,
-    read_config,
-    read_origin,
-    read_program,
-    read_runtime,
-)
+from app.model.grapherrors import Errors, GraphErrors, below, name_fault, text_fault
 from app.model.graphwalk import reached
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
+    MAX_PARALLELISM_LIMIT,
     JobGraph,
     JobType,
     JobVertex,
@@ -40,28 +31,10 @@ from app.model.jobgraph import (
     Role,
 )
 from app.model.planned import PlannedVertex, planned_of
-from app.model.sentences import hint, kind_of
-from app.model.variables import VARIABLES
+from app.model.sentences import hint
 
-_FIELDS = (
-    "name",
-    "type",
-    "script",
-    "args",
-    "artifacts",
-    "environment",
-    "packages",
-    VARIABLES,
-    "from",
-    "config",
-    "bounds",
-)
 ENDED_KEPT: Final = 50
 """Of queries of a program that have ended, or are absent, the vertices of so many stay in its graph, the last ones."""
-
-_REFUSED: Final = {
-    "vertices": "the vertices of a program are read from its plan: say how parallel they may be under bounds, by name."
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,70 +50,6 @@ class ProgramDocument:
     runtime: Runtime = SERVERS
     origin: str | None = None
 
-    def to_document(self) -> dict[str, object]:
-        """The document without bounds; `parse_program` reads it."""
-        return {
-            "name": self.name,
-            "type": self.type.value,
-            **program_document(self.program),
-            **runtime_document(self.runtime),
-            "artifacts": list(self.artifacts),
-            "config": dict(self.config),
-            **({} if self.origin is None else {"from": self.origin}),
-        }
-
-
-def is_program(document: object) -> bool:
-    """Whether a document is that of a program, and not a job graph."""
-    return isinstance(document, Mapping) and "script" in document
-
-
-def parse_submitted(document: object) -> JobGraph | ProgramDocument:
-    """What a client submits: a job graph or a program.
-
-    Raises:
-        GraphErrors: with all errors, each with its place and a sentence.
-    """
-    return parse_program(document) if is_program(document) else parse_document(document)
-
-
-def parse_program(document: object) -> ProgramDocument:
-    """The program that ``document`` (as decoded from JSON or YAML) describes.
-
-    Raises:
-        GraphErrors: with all errors, each with its place and a sentence.
-    """
-    if not isinstance(document, Mapping):
-        raise GraphErrors(
-            [f"The program should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."]
-        )
-    errors = Errors()
-    known = {name: value for name, value in document.items() if name not in _REFUSED}
-    fields = Fields(errors, "", known, _FIELDS, "a program")
-    for refused, sentence in _REFUSED.items():
-        if refused in document:
-            errors.add(refused, sentence)
-    name = fields.name("name", needed=True)
-    job_type = (fields.choice("type", JobType) if "type" in fields else None) or JobType.STREAMING
-    program = read_program(fields)
-    runtime = read_runtime(fields)
-    artifacts = read_artifacts(fields)
-    config = read_config(fields, job_type, program=True)
-    bounds = read_bounds(fields)
-    origin = read_origin(fields, job_type)
-    check_size(errors)
-    if program is not None and program.script not in artifacts:
-        artifacts = (program.script, *artifacts)
-        if len(artifacts) > MAX_ARTIFACTS:
-            fields.wrong(
-                "artifacts",
-                f"with the script there are {len(artifacts)}: at most {MAX_ARTIFACTS} are allowed.",
-            )
-    if errors:
-        raise GraphErrors(errors.texts())
-    assert name is not None and program is not None
-    return ProgramDocument(name, job_type, program, artifacts, config, bounds, runtime, origin)
-
 
 def graph_of(program: ProgramDocument) -> JobGraph:
     """The job graph of a program before it runs: one vertex with the name of its script. A BATCH program keeps it; in
@@ -152,25 +61,31 @@ def graph_of(program: ProgramDocument) -> JobGraph:
     errors = Errors()
     vertex = PlannedVertex(program.program.script.removesuffix(".py"), Role.PROGRAM, program.type.lower())
     if program.type is JobType.BATCH:
+        default, own = DEFAULT_BATCH_PARALLELISM, NamedBounds(vertex.name, None, None)
         for bounds in program.bounds:
-            if bounds.vertex != vertex.name:
-                errors.add(
-                    below("bounds", bounds.vertex),
-                    f"the program has no vertex of this name.{hint(bounds.vertex, (vertex.name,))} Its only vertex is "
-                    f"{vertex.name}.",
-                )
-        own = next((bounds for bounds in program.bounds if bounds.vertex == vertex.name), None)
-        later: tuple[NamedBounds, ...] = ()
+            place = below("bounds", bounds.vertex)
+            if bounds.vertex == vertex.name:
+                own = bounds
+                if bounds.upper is None and (bounds.lower or 1) > default:
+                    sentence = (
+                        f"{bounds.lower} is higher than the upper bound {default}, which is the default"
+                    )
+                    errors.add(f"{place}.lowerBound", f"{sentence}: give an upperBound too.")
+            else:
+                near = hint(bounds.vertex, (vertex.name,))
+                sentence = f"the program has no vertex of this name.{near} Its only vertex is {vertex.name}."
+                errors.add(place, sentence)
     else:
         usual = [_possible(bounds, None, stateful=False) for bounds in program.bounds]
         most = max((one.upper or 1 for one in usual if one is not None), default=None)
-        own, later = NamedBounds(vertex.name, None, most), program.bounds
-    default = DEFAULT_BATCH_PARALLELISM if program.type is JobType.BATCH else DEFAULT_STATE_PARTITIONS
-    vertices = [_vertex(errors, vertex, own, None, default)]
+        default, own = DEFAULT_STATE_PARTITIONS, NamedBounds(vertex.name, None, most)
     if errors:
         raise GraphErrors(errors.texts())
-    graph = parse_document({**program.to_document(), "vertices": vertices}, stored=True)
-    return replace(graph, bounds=later)
+    vertices = _vertices(program.name, program.type, [(vertex, own, None)], default)
+    of, later = program, () if program.type is JobType.BATCH else program.bounds
+    return JobGraph(
+        of.name, of.type, vertices, of.artifacts, of.config, of.program, of.runtime, (), later, (), of.origin
+    )
 
 
 def graph_of_version(program: ProgramDocument, before: JobGraph) -> JobGraph:
@@ -236,17 +151,14 @@ def grown(graph: JobGraph, found: Sequence[PlannedVertex]) -> JobGraph:
     if program := next((vertex.name for vertex in found if vertex.role is Role.PROGRAM), None):
         raise GraphErrors([f"the vertex {program} stands for a program, and cannot be part of a query."])
     partitions = _partitions_of_queries(found)
-    errors = Errors()
-    vertices: list[dict[str, object]] = []
+    planned: list[_Planned] = []
     declared = {bounds.vertex: bounds for bounds in graph.bounds} | bounds_of(had)
     for vertex in found:
         number = partitions.get(vertex.name)
         bounds = _possible(declared.get(vertex.name), number, stateful=vertex.stateful)
-        vertices.append(_vertex(errors, vertex, bounds, number, DEFAULT_STATE_PARTITIONS))
-    if errors:
-        raise GraphErrors(errors.texts())
-    parsed = parse_document({**to_document(graph), "vertices": vertices}, stored=True)
-    return replace(graph, vertices=(*kept, *parsed.vertices))
+        planned.append((vertex, bounds, number))
+    vertices = _vertices(graph.name, graph.type, planned, DEFAULT_STATE_PARTITIONS)
+    return replace(graph, vertices=(*kept, *vertices))
 
 
 def _possible(bounds: NamedBounds | None, partitions: int | None, *, stateful: bool) -> NamedBounds | None:
@@ -260,36 +172,34 @@ def _possible(bounds: NamedBounds | None, partitions: int | None, *, stateful: b
     return NamedBounds(bounds.vertex, min(bounds.lower or 1, upper), upper)
 
 
-def _vertex(
-    errors: Errors, vertex: PlannedVertex, bounds: NamedBounds | None, partitions: int | None, default: int
-) -> dict[str, object]:
-    """``partitions``: of the state of its query, if that has any."""
-    default = partitions or default
-    lower = bounds.lower if bounds is not None else None
-    upper = bounds.upper if bounds is not None else None
-    place = below("bounds", vertex.name)
-    if vertex.stateful and upper is not None and partitions is not None and upper > partitions:
-        errors.add(
-            f"{place}.upperBound",
-            f"{upper} is more than the {partitions} state partitions of its query. A new checkpoint gets as many as "
-            "spark.sql.shuffle.partitions says in config; those of one that is there are fixed.",
-        )
-    elif lower is not None and upper is None and lower > default:
-        errors.add(
-            f"{place}.lowerBound",
-            f"{lower} is higher than the upper bound {default}, which is the default: give an upperBound too.",
-        )
-    return {
-        "name": vertex.name,
-        "planned": planned_document(
-            PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path, vertex.fixed)
-        ),
-        **({"inputs": list(vertex.inputs)} if vertex.inputs else {}),
-        "parallelism": upper or default,
-        "lowerBound": lower or 1,
-        **({"maxParallelism": partitions} if vertex.stateful and partitions is not None else {}),
-        "stateful": vertex.stateful,
-    }
+_Planned = tuple[PlannedVertex, NamedBounds | None, int | None]
+"""A vertex, its bounds, and the partitions of the state of its query, if that has any."""
+
+
+def _vertices(
+    name: str, job_type: JobType, planned: Sequence[_Planned], default: int
+) -> tuple[JobVertex, ...]:
+    """
+    Raises:
+        GraphErrors: they are no graph.
+    """
+    errors, raw = Errors(), []
+    if len(planned) > MAX_VERTICES:
+        errors.add("vertices", f"has {len(planned)} elements: at most {MAX_VERTICES} are allowed.")
+    for index, (vertex, bounds, partitions) in enumerate(planned[:MAX_VERTICES]):
+        place = f"vertices[{index}]"
+        for field in ("name", "operator", "checkpoint", "path", "fixed"):
+            text = getattr(vertex, field) or ""
+            if fault := text_fault(text) or (name_fault(text) if field in ("name", "operator") else None):
+                errors.add(f"{place}.{field}", fault)
+        if partitions is not None and not 1 <= partitions <= MAX_PARALLELISM_LIMIT:
+            errors.add(place, f"{partitions} is no number of state partitions.")
+        spec = PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path, vertex.fixed)
+        inputs = tuple(RawInput(f"{place}.inputs[{at}]", each) for at, each in enumerate(vertex.inputs))
+        upper = (bounds and bounds.upper) or partitions or default
+        lower, most = (bounds and bounds.lower) or 1, partitions if vertex.stateful else None
+        raw.append(RawVertex(index, vertex.name, spec, inputs, upper, lower, most, vertex.stateful))
+    return vertices_of(errors, name, job_type, raw)
 
 
 def _partitions_of_queries(vertices: Sequence[PlannedVertex]) -> dict[str, int]:

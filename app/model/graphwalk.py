@@ -1,4 +1,4 @@
-"""Ways through a graph: what can be reached, and an order in which nothing comes before what it needs."""
+"""Ways through a graph: what can be reached, an order in which nothing comes before what it needs, and cycles."""
 
 from __future__ import annotations
 
@@ -38,3 +38,21 @@ def in_order(needed: Mapping[int, Iterable[int]]) -> list[int] | None:
         for node in sorter.get_ready():
             heapq.heappush(ready, node)
     return order
+
+
+def cycles(needed: Mapping[int, set[int]]) -> list[list[int]]:
+    """One cycle of each group of keys that reach each other, each key before what needs it."""
+    found: list[list[int]] = []
+    while True:
+        try:
+            TopologicalSorter(needed).prepare()
+            return found
+        except CycleError as error:
+            cycle: list[int] = error.args[1][1:]
+        found.append(cycle)
+        group = {
+            one
+            for one in reached(cycle, needed.__getitem__)
+            if cycle[0] in reached([one], needed.__getitem__)
+        }
+        needed = {key: others - group for key, others in needed.items() if key not in group}

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.engine import Connection
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
@@ -94,7 +94,7 @@ class StoredJob:
         if number not in self.versions:
             raise codec.CodecError(f"Version {number} of the job is not stored.")
         document, options = self.versions[number]
-        spare = parse_document(json.loads(document), stored=True)
+        spare = read_graph(json.loads(document))
         return evolve(state, spare=JobVersion(number, spare, codec.OPTIONS.load(options)))
 
 

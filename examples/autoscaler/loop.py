@@ -13,8 +13,9 @@ import httpx
 from app.api.yamltext import decode_yaml_strict
 from app.autoscaler.decide import decide
 from app.autoscaler.loop import Loop, Refusal
-from app.autoscaler.policy import Policy, read_policy
+from app.autoscaler.policy import Policy
 from app.autoscaler.seen import Action, Decision, Snapshot
+from app.documents.policy import read_policy
 
 
 class Http:

@@ -20,7 +20,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from app.cluster.ports import DriverLaunchError, DriverRef
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.graphdoc_program import grown
 from app.model.jobgraph import JobGraph, JobType
 from app.model.planned import PlannedVertex
@@ -166,7 +166,7 @@ class ProtocolDriver:
                     await self._report(http, base, type="failed", error=error, repartition_failed=True)
                     self._end(4)
                     return
-                found = partitions_of_queries(parse_document(self.spec["graph"], stored=True))
+                found = partitions_of_queries(read_graph(self.spec["graph"]))
                 await self._report(http, base, type="repartitioned", state_partitions=found)
             if self._graph is None:
                 told = {"plan_version": self.plan_version, "fixed": self.fixed}
@@ -199,7 +199,7 @@ class ProtocolDriver:
 
     async def _begin_program(self, http: httpx.AsyncClient, base: str) -> None:
         """If the job is a program with streaming queries, start those."""
-        graph = parse_document(self.spec["graph"], stored=True)
+        graph = read_graph(self.spec["graph"])
         if graph.program is None or graph.type is JobType.BATCH:
             self._is_started = True
             return

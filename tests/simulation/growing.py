@@ -14,7 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.protocol import Orders
 from tests.simulation.batch import Exit
 from tests.simulation.programs import (
@@ -70,7 +70,7 @@ class Program:
         self._batches = 0
         self._graph: dict[str, Any] = attempt.spec["graph"]
         self._job = self._graph["name"]
-        self._known = {one.id: one for one in parse_document(self._graph, stored=True).vertices}
+        self._known = {one.id: one for one in read_graph(self._graph).vertices}
         self.awaits, self._knows_none = True, not any(one.is_sink for one in self._known.values())
         self.on_version = version_of(self._graph["artifacts"])
         self._queries = queries_of(self._job, self.on_version)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.jobgraph import NamedBounds
 from app.model.plan import Plan
 from app.model.public_event import PublicEventType
@@ -69,7 +69,7 @@ class Growth:
         for write in unit.writes:
             if isinstance(write, CreateJob | AddVersion | SetGraph):
                 number = 1 if isinstance(write, CreateJob) else write.number
-                stored[number] = Graph.of(parse_document(json.loads(write.document), stored=True))
+                stored[number] = Graph.of(read_graph(json.loads(write.document)))
             elif isinstance(write, SaveState) and not self._has_started(state):
                 self._is_not_running(state, write.status)
             elif isinstance(write, AddEvents) and not runs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from app.model.jobgraph import JobGraph
 from tests.simulation.programs import is_program, program_graph
 from tests.simulation.rules import need_slots

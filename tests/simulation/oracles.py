@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.jobgraph import JobType
 from app.model.protocol import Report
 from app.model.requirements import Requirements
@@ -413,7 +413,7 @@ class Oracles:
                 self.check(truth.state is None, "promise 1", f"job {job_id[-2:]} is not stored")
                 continue
             assert truth.state is not None
-            graph = stored.state(parse_document(json.loads(stored.document), stored=True)).graph
+            graph = stored.state(read_graph(json.loads(stored.document))).graph
             read = partitions(graph)
             self.check(
                 read == partitions(truth.state.graph),

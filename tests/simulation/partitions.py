@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
 from tests.simulation.growing import Program
@@ -43,7 +43,7 @@ async def give_partitions(attempt: SimAttempt) -> str | None:
     In some worlds without some queries, or without any: they are started late. So are all those of a program.
     """
     checkpoint = attempt.checkpoint
-    graph = parse_document(attempt.spec["graph"], stored=True)
+    graph = read_graph(attempt.spec["graph"])
     wanted = partitions(graph)
     for key, number in wanted.items():
         # A query that never ran has as many as it is started with.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.protocol import Orders, Report
 from app.scheduler.adaptive.state import JobState
 from tests.simulation.jobs import SIDE_SINK
@@ -32,7 +32,7 @@ def side_key(spec: dict[str, Any]) -> str | None:
     """The vertex id of the second sink of an assignment's job, None without one."""
     if not spec.get("local_failover"):
         return None
-    vertices = parse_document(spec["graph"], stored=True).vertices
+    vertices = read_graph(spec["graph"]).vertices
     return next((vertex.id for vertex in vertices if vertex.name == SIDE_SINK), None)
 
 

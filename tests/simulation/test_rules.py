@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from app.documents.graph import parse_document
 from app.model.batch import Dataset
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.jobgraph import JobGraph, Partitioner
 from app.scheduler import slots
 from app.scheduler.batch.layout import layout_of
@@ -130,7 +131,7 @@ def test_queries_that_have_ended_need_no_slots_unless_all_have(
             {**sink, "parallelism": 1, "inputs": [f"in{number}"]},
         ]
     program = {"name": "job", "type": "STREAMING", "script": "a.py", "artifacts": ["a.py"]}
-    graph = parse_document({**program, "vertices": vertices}, stored=True)
+    graph = read_graph({**program, "vertices": vertices})
     graph = replace(graph, ended=tuple(graph.by_name[f"out{number}"].id for number in ended))
     bounds = rules.bounds_now(graph, initial_requirements("job", graph, None))
     assert (rules.least_slots(graph, bounds), rules.most_slots(graph, bounds)) == needed

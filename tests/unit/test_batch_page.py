@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.tpch import graphs
 
 PAGE = Path(__file__).parents[2] / "docs" / "batch.md"

@@ -17,13 +17,13 @@ from app.api.forwarding import BATCH_JOB
 from app.api.held_bytes import claim
 from app.api.info import ServerInfo
 from app.api.limits import FORM_LIMIT_BYTES
-from app.api.openapi import refusals, request_body
+from app.api.openapi import form_schema, refusals, request_body
 from app.api.parameters import MAX_NUMBER, IdempotencyKey, WholeNumber
 from app.api.requests import read_json_object
 from app.api.routes import Operation
 from app.api.schema import livy as schema
-from app.model.graphdoc import GraphErrors
-from app.model.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
+from app.documents.livy import LivyBatch, LivyForm, in_words_of_livy, livy_state, parse_livy_batch
+from app.model.grapherrors import GraphErrors
 from app.model.status import JobStatus
 from app.worker.control_plane import ControlPlane
 from app.worker.ownership.unreadable import UnreadableJob
@@ -90,7 +90,7 @@ _UNKNOWN = refusals({404: "There is no Livy batch 7."})
             "0b7c1f6a9d2e4c58a1f03e9b6d7c2a44: the document of this one differs. Use a new key.",
         }
     ),
-    openapi_extra=request_body("Which program, and how.", {"application/json": schema.BODY}),
+    openapi_extra=request_body("Which program, and how.", {"application/json": form_schema(LivyForm)}),
 )
 async def create_batch(
     request: Request,

@@ -4,7 +4,6 @@ job's graph, which makes a new version of the job, with the outcomes of its vers
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -19,17 +18,20 @@ from app.api.answers import json_response
 from app.api.dependencies import Job, Plane, Principal
 from app.api.errors import ApiError, bad_request
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
-from app.api.openapi import answered, request_body
+from app.api.openapi import answered, form_schema, request_body
 from app.api.parameters import Boolean, IdempotencyKey, JobId
 from app.api.requests import body_chunks, decoded, header, read_body, too_large, while_connected
 from app.api.routes import Operation
 from app.api.schema import runs as schema
 from app.api.schema.base import made_of
-from app.api.schema.graph import GRAPH_EXAMPLE, GRAPH_SCHEMA, PROGRAM_SCHEMA
 from app.api.schema.jobs import Submitted
 from app.api.yamltext import decode_yaml_strict
-from app.model.graphdoc import GraphErrors, to_document
-from app.model.graphdoc_program import ProgramDocument, parse_submitted
+from app.documents.fields import FILE_NAME
+from app.documents.graph import GraphForm
+from app.documents.program import ProgramForm, parse_submitted
+from app.model.graphdoc import to_document
+from app.model.graphdoc_program import ProgramDocument
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobGraph
 from app.model.masking import masked_document
 from app.model.sentences import shown
@@ -41,7 +43,6 @@ _MAX_FILES = 100
 _JSON = frozenset({"application/json", "text/json"})
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain"})
 _FORM = "multipart/form-data"
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
 _FORM_HINT = "a part `graph`, and a part `files` for each file that the graph lists under artifacts"
 _NOT_SUPPORTED = (
     "The Content-Type 'text/html' is not supported: send application/json, application/yaml or "
@@ -51,7 +52,7 @@ _FILE = {"type": "string", "format": "binary"}
 _BODY = request_body(
     "The job graph, or the program.",
     {
-        "application/json": {"anyOf": [GRAPH_SCHEMA, PROGRAM_SCHEMA], "examples": [GRAPH_EXAMPLE]},
+        "application/json": form_schema(GraphForm, ProgramForm),
         "application/yaml": {"type": "string"},
         "multipart/form-data": {
             "type": "object",
@@ -152,7 +153,7 @@ async def _take(form: _Form, name: str, part: UploadFile | str) -> None:
         )
     elif name == "files" and isinstance(part, UploadFile):
         file_name = part.filename or ""
-        if not _FILE_NAME.match(file_name):
+        if not FILE_NAME.match(file_name):
             form.errors.append(
                 f"The file name {shown(file_name)} is not allowed; use letters, digits, dots, dashes and"
                 " underscores."

@@ -2,41 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 from pydantic import Field
 
 from app.api.schema.base import Camel, Id
-from app.model.livy import LivyState
-
-_TEXT = {"type": "string", "minLength": 1}
-_TEXTS = {"type": "array", "items": _TEXT}
-_COUNT = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}]}
-BODY: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["file"],
-    "additionalProperties": False,
-    "properties": {
-        "file": _TEXT,
-        "args": {"type": "array", "items": {"type": "string"}},
-        "pyFiles": _TEXTS,
-        "files": _TEXTS,
-        "name": _TEXT,
-        "conf": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
-        "driverMemory": _TEXT,
-        "numExecutors": _COUNT,
-        "executorCores": _COUNT,
-    },
-    "examples": [
-        {
-            "file": "jobs/etl.py",
-            "args": ["--day", "2013-01-01"],
-            "numExecutors": 4,
-            "conf": {"spark.sql.ansi.enabled": "true"},
-        }
-    ],
-}
-"""What POST takes."""
+from app.documents.livy import LivyState
 
 Number = Field(description="The number of the batch. A number is never used again.")
 

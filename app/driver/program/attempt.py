@@ -37,8 +37,8 @@ from app.driver.started_query import StartedQuery
 from app.driver.valves.shape import with_partitions
 from app.driver.valves.spark import writer_frame
 from app.model.analysis import Query, queries
-from app.model.graphdoc_fields import GraphErrors
 from app.model.graphdoc_program import ENDED_KEPT, grown
+from app.model.grapherrors import GraphErrors
 from app.model.ids import vertex_id
 from app.model.planned import PlannedVertex
 from app.model.protocol import Orders

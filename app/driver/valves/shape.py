@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from app.driver.scala import plan_children
 from app.driver.valves.spark import WriterFacts, analysed, kind_of, lower_options
-from app.model.graphdoc_fields import MAX_NAME_LENGTH
+from app.model.grapherrors import MAX_NAME_LENGTH
 from app.model.ids import is_id
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex

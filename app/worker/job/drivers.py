@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
-from app.model.graphdoc import MAX_VERTICES, GraphErrors
+from app.model.graphdoc import MAX_VERTICES
 from app.model.graphdoc_program import grown
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobGraph
 from app.model.ownsettings import FIRST_EXECUTOR_S
 from app.model.protocol import Report

@@ -7,7 +7,7 @@ import json
 
 import structlog
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.store.queries import StoredJob
 from app.store.store import Store
 from app.worker.job.files import are_intact, write_artifacts
@@ -25,7 +25,7 @@ def read_view(stored: StoredJob) -> JobView:
         Exception: it cannot be read: `StoreError`, `GraphErrors`, ValueError, or whatever a damaged document leads to.
     """
     return JobView(
-        state=stored.state(parse_document(json.loads(stored.document), stored=True)),
+        state=stored.state(read_graph(json.loads(stored.document))),
         status=stored.summary.status,
         submitted_ms=stored.summary.submitted_ms,
         ended_ms=stored.summary.ended_ms,

@@ -17,7 +17,7 @@ import structlog
 
 from app.cluster.ports import DriverHost, Offer
 from app.cluster.slot_pool import SlotPool
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.events import AttemptFailed, AttemptMisplaced, StartScheduling
 from app.scheduler.adaptive.state import Created, Executing, JobState, Rescaling, StopWithSavepoint
@@ -140,7 +140,7 @@ class JobKeeper(JobsKnown):
             self.elsewhere.add(stored.job_id)
             return None
         try:
-            graph = parse_document(json.loads(stored.document), stored=True)
+            graph = read_graph(json.loads(stored.document))
             state = stored.state(graph)
             of = stored.summary
             job = Job(state, self, stored.lease.epoch, stored.seq, of.submitted_ms, of.submitted_by)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from app.model.graphdoc import GraphErrors
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobType
 from app.model.plan import Slot
 from app.model.status import JobStatus

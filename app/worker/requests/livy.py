@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.documents.livy import FileAsked
 from app.durablefiles import is_within, open_regular
-from app.model.livy import FileAsked
 from app.model.sentences import shown
 from app.store.store import Store
 from app.worker.refusals import InvalidRequest, UnknownBatch

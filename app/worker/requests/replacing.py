@@ -14,7 +14,7 @@ import structlog
 
 from app.durablefiles import remove_tree
 from app.model.compatibility import incompatibilities, kind_mismatch
-from app.model.graphdoc import parse_document, to_document
+from app.model.graphdoc import read_graph, to_document
 from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph, JobType
 from app.scheduler.adaptive.draft import status_of
@@ -80,7 +80,7 @@ class Replacing:
             program = dataclasses.replace(submitted, name=name)
             graph = await self._submission.graph_of(program, artifacts, before=before)
         else:
-            named = parse_document({**to_document(submitted), "name": name})
+            named = read_graph({**to_document(submitted), "name": name})
             _refuse_incompatible(state, named)
             graph = await self._submission.graph_of(named, artifacts, before=before)
         # Its first attempt may not have begun.

@@ -11,8 +11,9 @@ from pathlib import Path
 import structlog
 
 from app.durablefiles import is_within
-from app.model.graphdoc import GraphErrors, to_document
+from app.model.graphdoc import to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_version
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
 from app.model.options import JobOptions

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from app.model.resultsurl import below
 from tests.integration.batch.harness import KEYS, ROWS, Regions, document, mount_table
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from app.documents.graph import parse_document
 from app.driver.batch.region import RegionDone, RegionRun
-from app.model.graphdoc import parse_document
 from tests.integration.batch.harness import Regions
 from tests.integration.driver.harness import wait_for
 from tests.integration.listeners import await_listeners

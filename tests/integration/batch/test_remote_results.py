@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from app.documents.graph import parse_document
 from app.driver.batch.results import MANIFEST, Keeper
 from app.driver.batch.sources import source_bytes
-from app.model.graphdoc import parse_document
 from tests.integration.batch.conftest import VOLUME
 from tests.integration.batch.harness import KEYS, REMOTE, ROWS, Regions, shuffled_bytes, written
 from tests.tpch import answers, generate, graphs

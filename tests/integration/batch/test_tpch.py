@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.integration.batch.harness import Regions
 from tests.tpch import answers, generate, graphs
 

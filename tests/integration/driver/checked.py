@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from app.documents.graph import parse_document
 from app.driver.failures import DriverError
 from app.driver.program.document import QueryBuilder
 from app.driver.sources.opening import Splits
 from app.driver.vertices import Functions
 from app.model.analysis import Query, queries
-from app.model.graphdoc import parse_document
 from app.model.sqltext import mentioned, tokens_of
 
 _modules = itertools.count(1)

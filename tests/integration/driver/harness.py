@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from app.cluster.java import usable_java
 from app.cluster.processes import driver_command
-from app.model.graphdoc import parse_document, to_document
+from app.model.graphdoc import read_graph, to_document
 from app.model.protocol import DriverSpec
 from tests.environments import QUICK_JAVA
 
@@ -250,7 +250,7 @@ class Bench:
         self, document: dict[str, Any], parallelism: dict[str, int] | None = None, **changes: Any
     ) -> Path:
         """Write the assignment of the next attempt. ``parallelism`` is by vertex name, 1 where it says nothing."""
-        graph = parse_document(document, stored=True)
+        graph = read_graph(document)
         self._attempt += 1
         by_name = {vertex.name: 1 for vertex in graph.vertices} | (parallelism or {})
         spec = DriverSpec(
@@ -295,7 +295,7 @@ class Bench:
         return driver
 
     def change_plan(self, document: dict[str, Any], version: int, parallelism: dict[str, int]) -> None:
-        graph = parse_document(document, stored=True)
+        graph = read_graph(document)
         by_name = {vertex.name: 1 for vertex in graph.vertices} | parallelism
         self.control_plane.order(
             plan_version=version, parallelism={v.id: by_name[v.name] for v in graph.vertices}

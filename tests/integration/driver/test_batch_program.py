@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.documents.program import parse_program
 from app.model.graphdoc import to_document
-from app.model.graphdoc_program import graph_of, parse_program
+from app.model.graphdoc_program import graph_of
 from tests.integration.driver.harness import Bench, wait_for
 
 pytestmark = pytest.mark.timeout(600)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.integration.driver.harness import Bench, wait_for
 
 pytestmark = pytest.mark.timeout(600)

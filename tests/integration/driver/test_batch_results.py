@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from app.documents.graph import parse_document
 from app.model.batch import Result
 from app.model.fromjson import from_json
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.events import AttemptFailed, AttemptRunning, RegionFinished
 from app.scheduler.batch.orders import region_orders

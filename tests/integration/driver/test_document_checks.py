@@ -10,10 +10,10 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from app.documents.graph import parse_document
 from app.driver.failures import DriverError
 from app.driver.vertices import Functions
 from app.model.analysis import queries
-from app.model.graphdoc import parse_document
 from tests.integration.driver.checked import Checked, check, python, sql
 from tests.integration.driver.source_support import source_session
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.integration.driver.documents import counting, expected_counts, stored_counts
 from tests.integration.driver.harness import Bench, wait_for
 

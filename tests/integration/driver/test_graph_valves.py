@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
 

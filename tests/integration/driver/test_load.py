@@ -14,8 +14,8 @@ from pyspark import StorageLevel, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from app.documents.graph import parse_document
 from app.driver.load import SparkFigures
-from app.model.graphdoc import parse_document
 from app.model.protocol import ExecutorLoad
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.sink_support import spark_session

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.truths import Shown, by_name, compare, equal
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from app.documents.graph import parse_document
 from app.driver.checkpoints import newest_in_sink
-from app.model.graphdoc import parse_document
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import files_of, rows_of
 

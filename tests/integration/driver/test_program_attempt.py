@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document, to_document
+from app.model.graphdoc import read_graph, to_document
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
@@ -93,7 +93,7 @@ def test_numbers_change_in_place_and_a_killed_driver_has_an_exact_successor(rig:
     print(f"seed {seed}")
     rng = random.Random(seed)
     document = job(rig, f"{WINDOWS}{START}query.awaitTermination()")
-    names = {vertex.id: vertex.name for vertex in parse_document(document, stored=True).vertices}
+    names = {vertex.id: vertex.name for vertex in read_graph(document).vertices}
     driver = rig.start(document, {"aggregate": 4}, **conf())
     rig.wait_batches(2)
     for version in range(1_000, 1_008):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.test_program_attempt import START, WINDOWS, conf, job, the_end
 from tests.integration.driver.test_program_growth import grown_by, names, of_type
@@ -81,7 +81,7 @@ def test_a_program_that_waits_for_its_input_is_stopped(rig: Bench, stop: str) ->
 def test_plans_before_the_first_query_are_in_force_at_once_and_that_of_its_begin_with_it(rig: Bench) -> None:
     bounds = {"aggregate": {"upperBound": 3}}
     document = unknown(rig, WAITS, bounds=bounds)
-    (program,) = parse_document(document, stored=True).vertices
+    (program,) = read_graph(document).vertices
     driver = rig.start(document, {"job": 2}, **conf())
     began(rig)
 

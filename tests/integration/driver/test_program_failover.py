@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import read_graph
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
@@ -79,7 +79,7 @@ def flag(rig: Bench) -> Path:
 
 
 def key_of(document: dict[str, Any], name: str) -> str:
-    return next(each.id for each in parse_document(document, stored=True).vertices if each.name == name)
+    return next(each.id for each in read_graph(document).vertices if each.name == name)
 
 
 def runs(rig: Bench, document: dict[str, Any], name: str) -> list[str]:

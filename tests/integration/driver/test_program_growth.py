@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.model.fromjson import from_json
-from app.model.graphdoc import parse_document, to_document
+from app.model.graphdoc import read_graph, to_document
 from app.model.graphdoc_program import grown
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
@@ -47,7 +47,7 @@ def names(report: dict[str, Any]) -> list[str]:
 def grown_by(document: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
     """The document of the job once its control plane has heard of a query."""
     planned = tuple(from_json(PlannedVertex, each) for each in report["planned"])
-    return to_document(grown(parse_document(document, stored=True), planned))
+    return to_document(grown(read_graph(document), planned))
 
 
 SUPERVISOR = f"""{WINDOWS}
@@ -99,7 +99,7 @@ def test_a_query_that_a_supervisor_adds_is_rescaled_started_again_and_outlives_i
     rig.change_plan(document, 101, {"aggregate": 4})
     wait_for("101", lambda: [e for e in of_type(rig, "plan-applied") if e["plan_version"] == 101])
     more = grown_by(document, late)
-    assert {each.id for each in parse_document(more, stored=True).vertices} == ids | set(first["parallelism"])
+    assert {each.id for each in read_graph(more).vertices} == ids | set(first["parallelism"])
     rig.change_plan(more, 102, {"aggregate 2": 7})
     wait_for("102", lambda: [e for e in of_type(rig, "plan-applied") if e["plan_version"] == 102])
     wait_for("seven tasks", lambda: 7 in tasks_of(rig, ids))

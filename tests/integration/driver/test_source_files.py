@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from app.documents.graph import parse_document
 from app.driver.program.document import QueryBuilder
 from app.driver.scala import plan_children
 from app.driver.sources.opening import Splits
@@ -19,7 +20,6 @@ from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import MARK, analysed, label_of
 from app.driver.vertices import Functions
 from app.model.analysis import Query, queries
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from tests.integration.driver.source_support import source_session
 from tests.integration.driver.valve_support import until

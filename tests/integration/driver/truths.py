@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.api.render.metrics import batch_figures, executor_metrics, vertex_metrics
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from app.model.status import JobStatus
 from app.worker.job.attempt_record import REPORT
 from app.worker.job.load import Load

@@ -9,7 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.autoscaler.policy import Period, Policy, PolicyErrors, Range, read_policy
+from app.autoscaler.policy import Period, Policy, Range
+from app.documents.policy import read_policy
+from app.model.grapherrors import GraphErrors
 
 WHOLE: dict[str, Any] = {
     "targetUtilization": 0.6,
@@ -60,7 +62,7 @@ def test_every_field_is_read() -> None:
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        ([], "A policy should be a mapping of fields, found a list."),
+        ([], "The policy should be a mapping with targetUtilization, "),
         (
             {"catchup": "1 s"},
             "catchup: is not a field of a policy. Did you mean 'catchUp'? Allowed are targetUtilization,",
@@ -90,7 +92,7 @@ def test_every_field_is_read() -> None:
             {"parallelism": {"min": 4}, "schedule": [{"from": "08:00", "to": "09:00", "max": 3}]},
             "min of period 1 of schedule should be at most max, found 4 and 3.",
         ),
-        ({"parallelism": 3}, "parallelism: should be a mapping, found the number 3."),
+        ({"parallelism": 3}, "parallelism: should be a mapping with min, max, found the number 3."),
         (
             {"parallelism": {"min": 0}},
             "parallelism.min: should be a whole number between 1 and 32768, found the number 0.",
@@ -113,7 +115,10 @@ def test_every_field_is_read() -> None:
         ({"schedule": {}}, "schedule: should be a list of periods, found a mapping."),
         ({"schedule": [{"from": "08:00"}]}, "schedule[0].to: is missing: a time of the day"),
         ({"schedule": [{}]}, "schedule[0].from: is missing: a time of the day"),
-        ({"schedule": ["night"]}, "schedule[0]: should be a mapping, found the text 'night'."),
+        (
+            {"schedule": ["night"]},
+            "schedule[0]: should be a mapping with days, from, to, pause, min, max, found",
+        ),
         (
             {"schedule": [{"from": "8:00", "to": "24:01"}]},
             'schedule[0].from: should be a time of the day such as "08:30", up to "24:00", found',
@@ -132,15 +137,15 @@ def test_every_field_is_read() -> None:
     ],
 )
 def test_what_is_wrong_is_said(document: object, sentence: str) -> None:
-    with pytest.raises(PolicyErrors) as refused:
+    with pytest.raises(GraphErrors) as refused:
         read_policy(document)
-    assert any(each.startswith(sentence) for each in refused.value.sentences), refused.value.sentences
+    assert any(each.startswith(sentence) for each in refused.value.errors), refused.value.errors
 
 
 def test_all_errors_are_told_at_once() -> None:
-    with pytest.raises(PolicyErrors) as refused:
+    with pytest.raises(GraphErrors) as refused:
         read_policy({"catchUp": "soon", "more": 1, "parallelism": {"min": "x", "max": None}})
-    assert len(refused.value.sentences) == 4
+    assert len(refused.value.errors) == 4
 
 
 def period_at(policy: Policy, *when: int, zone: str = "UTC") -> Period | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.documents.graph import parse_document
 from app.model import ids
 from app.model.batch import RegionOrder, Result
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Slot

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from app.documents.graph import parse_document
 from app.model.batch import LimitedBy
-from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
 from app.model.protocol import Orders
 from app.model.rescale import TerminalState, TriggerCause

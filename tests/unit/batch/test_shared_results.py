@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app.model.graphdoc import parse_document, to_document
+from app.documents.graph import parse_document
+from app.model.graphdoc import to_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.scheduling import out_of_reach

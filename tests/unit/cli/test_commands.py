@@ -124,19 +124,18 @@ def test_a_graph_file_that_cannot_be_used_is_refused_before_the_server_is_asked(
 def test_all_errors_of_a_graph_are_printed_at_once_and_no_server_is_needed(
     slotwise: Run, fake: Any, tmp_path: Path
 ) -> None:
-    wrong = GRAPH.replace("inputs: [flights]", "inputs: [fligths]").replace("type: STREAMING", "type: STREAM")
-    (tmp_path / "g.yaml").write_text(wrong)
-    outcome = slotwise("submit", str(tmp_path / "g.yaml"))
-    assert (outcome.status, outcome.out, fake.requests) == (2, "", [])
-    first, *errors = outcome.err.splitlines()
-    assert first == f"The graph {tmp_path / 'g.yaml'} has 3 errors; nothing was sent."
-    places = [error.split(":")[0] for error in errors]
-    assert places == [
-        "type",
-        "vertices[1].inputs[0]",
-        f"The file {tmp_path}/functions.py cannot be read",
-    ]
-    assert "Did you mean 'flights'?" in errors[1]
+    of_form = GRAPH.replace("STREAMING", "STREAM").replace("format: parquet", "formt: parquet")
+    of_rules = GRAPH.replace("[flights]", "[fligths]") + "config: {spork.x: 1}"
+    expected = {of_form: ["type", "vertices[1].sink.formt"], of_rules: ["config", "vertices[1].inputs[0]"]}
+    for text, places in expected.items():
+        (tmp_path / "g.yaml").write_text(text)
+        outcome = slotwise("submit", str(tmp_path / "g.yaml"))
+        assert (outcome.status, outcome.out, fake.requests) == (2, "", [])
+        first, *errors = outcome.err.splitlines()
+        assert first == f"The graph {tmp_path / 'g.yaml'} has 3 errors; nothing was sent."
+        missing = f"The file {tmp_path}/functions.py cannot be read"
+        assert [error.split(":")[0] for error in errors] == [*places, missing]
+        assert "Did you mean '" in errors[1]
 
 
 def test_what_the_server_refuses_is_printed(slotwise: Run, fake: Any, tmp_path: Path) -> None:

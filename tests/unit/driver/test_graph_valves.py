@@ -8,12 +8,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from app.documents.graph import parse_document
 from app.driver.valves import marks
 from app.driver.valves.insert import Label
 from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import Query, queries
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobVertex
 
 

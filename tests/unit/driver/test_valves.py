@@ -13,7 +13,7 @@ from app.driver.valves.shape import Node, Part, free_name, part_of, sink_name, s
 from app.driver.valves.spark import WriterFacts
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import queries
-from app.model.graphdoc_fields import name_fault
+from app.model.grapherrors import name_fault
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from app.documents.graph import parse_document
 from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
 from app.driver.valves.operators import Operator, tree_of
 from app.driver.valves.query_valves import Rows
 from app.driver.valves.stages import Part, Told, shares_of_time, vertex_batches
 from app.model.analysis import Query, queries
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch

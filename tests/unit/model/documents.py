@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.model.graphdoc import GraphErrors, parse_document
+from app.documents.graph import parse_document
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobVertex
 
 FLIGHTS: dict[str, Any] = {"name": "flights", "source": {"format": "rate"}}

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from app.documents.graph import parse_document
+from app.documents.program import parse_program
 from app.model.analysis import queries
 from app.model.compatibility import incompatibilities, query_incompatibilities
-from app.model.graphdoc import parse_document
-from app.model.graphdoc_program import graph_of, grown, parse_program
+from app.model.graphdoc_program import graph_of, grown
 from app.model.jobgraph import JobGraph, Role
 from app.model.planned import PlannedVertex
 

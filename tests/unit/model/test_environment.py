@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.documents.graph import parse_document
+from app.documents.program import parse_program, parse_submitted
 from app.model.environment import EnvironmentSpec, is_before, python_fault, spark_fault
-from app.model.graphdoc import parse_document, to_document
-from app.model.graphdoc_fields import GraphErrors
-from app.model.graphdoc_program import graph_of, parse_program, parse_submitted
+from app.model.graphdoc import read_graph, to_document
+from app.model.graphdoc_program import graph_of
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobGraph
 
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
@@ -57,8 +59,8 @@ def test_an_environment_is_read_and_written(
     parsed = parse_submitted(said)
     assert parsed.runtime.environment == spec
     assert parsed.runtime.packages == (KAFKA,)
-    written = to_document(parsed) if isinstance(parsed, JobGraph) else parsed.to_document()
-    assert parse_submitted(written).runtime == parsed.runtime
+    written = to_document(parsed) if isinstance(parsed, JobGraph) else to_document(graph_of(parsed))
+    assert read_graph(written).runtime == parsed.runtime
     assert {key: written[key] for key in ("environment", "packages")} == {
         key: said[key] for key in ("environment", "packages")
     }
@@ -68,7 +70,7 @@ def test_an_environment_is_read_and_written(
 def test_without_them_the_document_says_nothing_of_them(document: Callable[..., dict[str, Any]]) -> None:
     parsed = parse_submitted(document())
     assert parsed.runtime.environment is None and parsed.runtime.packages == ()
-    written = to_document(parsed) if isinstance(parsed, JobGraph) else parsed.to_document()
+    written = to_document(parsed) if isinstance(parsed, JobGraph) else to_document(graph_of(parsed))
     assert not {"environment", "packages"} & written.keys()
 
 
@@ -131,7 +133,7 @@ def test_versions_that_drivers_run_on() -> None:
 def test_a_stored_graph_of_a_program_keeps_what_it_runs_in() -> None:
     planned = graph_of(parse_program(program(type="BATCH", packages=[KAFKA])))
     assert planned.runtime.packages == (KAFKA,)
-    assert parse_document(to_document(planned), stored=True) == planned
+    assert read_graph(to_document(planned)) == planned
     assert parse_document(graph()) != parse_document(graph(packages=[KAFKA]))
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document, to_document
-from app.model.graphdoc_program import graph_of, graph_of_version, grown, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc import read_graph, to_document
+from app.model.graphdoc_program import graph_of, graph_of_version, grown
 from app.model.jobgraph import JobGraph, ProgramSpec
 from tests.unit.model.test_graphdoc_program import PROGRAM, planned
 from tests.unit.model.test_grown_graphs import COPYING, COUNTING, awaiting, bounds_of
@@ -42,7 +43,7 @@ def test_it_has_the_vertices_of_the_version_before_within_the_bounds_of_its_own_
     assert bounds_of(after) == bounds
     assert [one.max_parallelism for one in after.vertices] == [128, 6, 128]
     assert grown(after, COUNTING) is after
-    assert parse_document(to_document(after), stored=True) == after
+    assert read_graph(to_document(after)) == after
 
 
 def test_all_else_is_that_of_its_own_document() -> None:

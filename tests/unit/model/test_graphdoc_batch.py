@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import GraphErrors, parse_document, to_document
+from app.documents.graph import parse_document
+from app.model.graphdoc import to_document
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import Partitioner
 
 

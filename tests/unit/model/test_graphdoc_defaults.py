@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS, derived_max_parallelism
 from app.model.jobgraph import InPlace, Partitioner
 from tests.unit.model.documents import COUNTS, FLIGHTS, STORE, changed, document, errors, vertex

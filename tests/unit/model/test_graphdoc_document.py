@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import MAX_VERTICES, GraphErrors, parse_document
+from app.documents.graph import parse_document
+from app.model.graphdoc import MAX_VERTICES
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobType
 from tests.unit.model.documents import COUNTS, FLIGHTS, STORE, changed, document, errors, vertex
 
@@ -29,7 +31,30 @@ def test_a_document_is_a_mapping(value: object) -> None:
     )
 
 
-def test_all_errors_come_at_once_each_with_its_place() -> None:
+def test_all_errors_of_rules_come_at_once_if_there_are_none_of_form() -> None:
+    found = errors(
+        document(
+            {"name": "a", "source": {"format": "csv"}, "parallelism": 2, "maxParallelism": 1},
+            {"name": "b", "inputs": ["aa"], "sql": "SELECT * FROM a"},
+            {"name": "b", "inputs": ["a"], "python": "m:f"},
+            {"name": "d", "inputs": ["b"], "sink": {"format": "sqlite", "path": "s3://x"}},
+            config={"jobmanager.scheduler": "Default"},
+        )
+    )
+    assert [error.split(": ")[0] for error in found] == [
+        "config",
+        "vertices[0].source.path",
+        "vertices[2].python",
+        "vertices[3].sink.path",
+        "vertices[3].sink.options.table",
+        "vertices[0].parallelism",
+        "vertices[2].name",
+        "vertices[1].inputs[0]",
+        "vertices[1].inputs[0]",
+    ]
+
+
+def test_all_errors_of_form_come_at_once_each_with_its_place() -> None:
     found = errors(
         {
             "name": "",
@@ -46,20 +71,15 @@ def test_all_errors_come_at_once_each_with_its_place() -> None:
         }
     )
     assert [error.split(": ")[0] for error in found] == [
-        "artefacts",
         "name",
         "type",
-        "config",
         "vertices[0].source.path",
         "vertices[0].parallelism",
-        "vertices[2].x",
         "vertices[2].inputs[0].partitioner",
+        "vertices[2].x",
         "vertices[3].sink.format",
         "vertices[4]",
-        "vertices[2].name",
-        "vertices[2].python",
-        "vertices[1].inputs[0]",
-        "vertices[1].inputs[0]",
+        "artefacts",
     ]
     assert all(error.endswith((".", ".)", "?")) for error in found)
     with pytest.raises(GraphErrors) as caught:

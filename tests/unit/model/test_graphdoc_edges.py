@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.unit.model.documents import COUNTS, FLIGHTS, STORE, changed, document, errors
 
 

@@ -29,7 +29,7 @@ RELATIVE = (
     [
         ({}, ".format: is missing: csv, rate or another format is expected."),
         ("csv", ": should be a mapping with format, path, schema, options, static, found the text 'csv'."),
-        ({"format": 1}, ".format: should be a format, found the number 1"),
+        ({"format": 1}, ".format: should be csv, rate or another format, found the number 1"),
         ({"format": "no such"}, ".format: should be the name of a format, found 'no such'."),
         ({"format": "csv", "schema": "a INT"}, ".path: is missing: format csv needs an absolute path."),
         ({**CSV, "path": "in/"}, ".path: 'in/'" + RELATIVE),

@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
+from app.documents.graph import parse_document
+from app.documents.program import parse_program, parse_submitted
 from app.model.analysis import queries
-from app.model.graphdoc import GraphErrors, parse_document, to_document
-from app.model.graphdoc_program import (
-    ProgramDocument,
-    graph_of,
-    grown,
-    parse_program,
-    parse_submitted,
-)
+from app.model.graphdoc import read_graph, to_document
+from app.model.graphdoc_program import ProgramDocument, graph_of, grown
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import (
     InPlace,
     JobGraph,
@@ -32,6 +29,7 @@ from app.model.options import JobOptions
 from app.model.planned import PlannedVertex
 from app.model.secret_texts import secrets_of
 from app.model.state_partitions import numbers_of, partitions_of_queries, why_fixed, with_partitions
+from tests.unit.model.documents import document as graph_document
 
 PROGRAM: dict[str, Any] = {"name": "words", "script": "job.py"}
 
@@ -87,21 +85,12 @@ def test_a_program_in_full() -> None:
         ("counts", 1, 4),
         ("store", None, None),
     ]
-    # What a driver is told of it can be read again.
-    again = parse_program(program.to_document())
-    assert (again.program, again.artifacts, again.config, again.origin) == (
-        program.program,
-        program.artifacts,
-        program.config,
-        program.origin,
-    )
 
 
 @pytest.mark.parametrize("spelled", ["/data/a%20b/", "file:/data/a%20b", "file:///data//x/../a%20b"])
 def test_what_it_goes_on_from_may_be_written_as_for_spark(spelled: str) -> None:
     program = parse_program({**PROGRAM, "from": spelled})
     assert program.origin == "/data/a%20b"
-    assert parse_program(program.to_document()).origin == program.origin
     graph = graph_of(program)
     assert graph.origin == program.origin and to_document(graph)["from"] == program.origin
 
@@ -119,7 +108,10 @@ def test_what_it_goes_on_from_may_be_written_as_for_spark(spelled: str) -> None:
         ({"vertices": []}, "vertices: the vertices of a program are read from its plan"),
         ({"arg": []}, "arg: is not a field of a program. Did you mean 'args'?"),
         ({"bounds": []}, "bounds: should be a mapping"),
-        ({"bounds": {"a": 3}}, "bounds.a: should be a mapping with lowerBound and upperBound"),
+        (
+            {"bounds": {"a": 3}},
+            "bounds.a: should be a mapping with lowerBound, upperBound, found the number 3",
+        ),
         ({"bounds": {"a": {"upper": 3}}}, "bounds.a.upper: is not a field of the bounds of a vertex"),
         ({"bounds": {"a": {"upperBound": 0}}}, "bounds.a.upperBound: should be a whole number between 1"),
         ({"bounds": {"a": {"lowerBound": 3, "upperBound": 2}}}, "bounds.a.lowerBound: 3 is higher than"),
@@ -156,9 +148,7 @@ def test_the_script_is_needed_and_the_number_of_partitions_is_for_programs_only(
     with pytest.raises(GraphErrors, match="script: is missing"):
         parse_program({"name": "x"})
     with pytest.raises(GraphErrors, match="give maxParallelism at the stateful vertices"):
-        parse_document(
-            {"name": "x", "type": "STREAMING", "config": {"spark.sql.shuffle.partitions": 1}, "vertices": []}
-        )
+        parse_document(graph_document(config={"spark.sql.shuffle.partitions": 1}))
 
 
 # -- the graph
@@ -202,22 +192,22 @@ def test_a_stored_graph_is_the_graph() -> None:
         source("in"), stateful("counts", "in"), sink("out", "counts"), args=["a"], artifacts=["b.zip"]
     )
     document = json.loads(json.dumps(to_document(graph)))
-    assert parse_document(document, stored=True) == graph
-    assert to_document(parse_document(document, stored=True)) == document
+    assert read_graph(document) == graph
+    assert to_document(read_graph(document)) == document
     # It is no document to submit.
     with pytest.raises(GraphErrors, match="vertices: the vertices of a program are read from its plan"):
         parse_submitted(document)
-    # A graph document has no planned vertices, stored or not.
+    # A graph document has no planned vertices.
     del document["script"], document["args"]
     with pytest.raises(GraphErrors, match="planned: is not a field of a vertex"):
-        parse_document(document, stored=True)
+        parse_submitted(document)
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 5])
 def test_a_stored_graph_is_read_with_other_state_partitions_than_it_began_with(partitions: int) -> None:
     graph = planned(source("in"), stateful("aggregate", "in", partitions=4), sink("out", "aggregate"))
     other = with_partitions(graph, tuple((vertex, partitions) for vertex, _ in numbers_of(graph)))
-    assert parse_document(to_document(other), stored=True) == other
+    assert read_graph(to_document(other)) == other
 
 
 def test_the_queries_of_a_program() -> None:
@@ -253,7 +243,7 @@ def test_what_fixes_the_state_of_a_program_is_known_since_it_was_planned() -> No
     graph = planned(source("in"), fixed, sink("out", "counts"))
     why = why_fixed(graph, JobOptions(), graph.by_name["counts"], 24)
     assert why == "Its state has 12 partitions, which is the most: its checkpoint is far away."
-    assert parse_document(to_document(graph), stored=True) == graph
+    assert read_graph(to_document(graph)) == graph
 
 
 @pytest.mark.parametrize(
@@ -316,7 +306,7 @@ def test_a_batch_program_is_one_vertex_with_the_name_of_its_script() -> None:
     assert (vertex.lower_bound, vertex.parallelism, vertex.stateful) == (2, 4, False)
     assert vertex.in_place is InPlace.YES
     assert graph.is_batch_program and not graph.runs_by_regions
-    assert parse_document(to_document(graph), stored=True) == graph
+    assert read_graph(to_document(graph)) == graph
     # As much as there is, as other BATCH jobs take it.
     assert (batch().vertices[0].lower_bound, batch().vertices[0].parallelism) == (1, 32)
 
@@ -334,7 +324,7 @@ def test_what_only_batch_programs_may_set_and_what_they_may_not() -> None:
         }
     )
     assert dict(graph.config)["spark.sql.shuffle.partitions"] == "400"
-    assert parse_document(to_document(graph), stored=True) == graph
+    assert read_graph(to_document(graph)) == graph
     assert any(
         "choose the number of tasks" in each
         for each in errors_of({"config": {"spark.sql.adaptive.enabled": "true"}})

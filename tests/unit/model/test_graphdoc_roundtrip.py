@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from app.api.yamltext import decode_yaml_strict
 from app.cli.submit import read_graph
-from app.model.graphdoc import parse_document, to_document
+from app.documents.graph import parse_document
+from app.model.graphdoc import to_document
 from app.model.jobgraph import Partitioner
 from app.model.strictjson import decode_json_strict
 from tests.unit.model.documents import document

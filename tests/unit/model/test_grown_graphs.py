@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import GraphErrors, parse_document, to_document
-from app.model.graphdoc_program import graph_of, grown, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc import read_graph, to_document
+from app.model.graphdoc_program import graph_of, grown
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import JobGraph, NamedBounds, PlannedSpec, Role
 from app.model.planned import PlannedVertex
 from app.model.state_partitions import numbers_of, with_partitions
@@ -58,13 +60,13 @@ def test_a_program_that_was_not_run_yet_is_one_vertex_as_parallel_as_its_largest
     assert (vertex.lower_bound, vertex.parallelism, vertex.max_parallelism) == (1, upper, most)
     assert not (vertex.stateful or vertex.is_source or vertex.is_sink)
     assert [one.vertex for one in graph.bounds] == list(bounds)
-    assert parse_document(to_document(graph), stored=True) == graph
+    assert read_graph(to_document(graph)) == graph
 
 
 def test_a_batch_program_and_one_with_queries_await_none() -> None:
     assert not awaiting(type="BATCH").awaits_query
     assert not planned(*COUNTING).awaits_query
-    assert not parse_document(to_document(planned(*COUNTING)), stored=True).awaits_query
+    assert not read_graph(to_document(planned(*COUNTING))).awaits_query
 
 
 # -- queries that come
@@ -84,7 +86,7 @@ def test_bounds_of_vertices_that_are_not_there_yet_are_kept_with_the_graph() -> 
     bounds = {"later": {"upperBound": 3}, "lowest": {"lowerBound": 2}}
     graph = planned(source("in"), sink("out", "in"), bounds=bounds)
     assert graph.bounds == (NamedBounds("later", None, 3), NamedBounds("lowest", 2, None))
-    assert parse_document(to_document(graph), stored=True) == graph
+    assert read_graph(to_document(graph)) == graph
 
 
 def test_a_graph_grows_by_what_it_does_not_have() -> None:
@@ -97,7 +99,7 @@ def test_a_graph_grows_by_what_it_does_not_have() -> None:
         ("feed", 1, 12),
         ("later", 1, 3),
     ]
-    assert parse_document(to_document(more), stored=True) == more
+    assert read_graph(to_document(more)) == more
     with pytest.raises(GraphErrors):
         grown(graph, (sink("odd", "nowhere"),))
 
@@ -153,7 +155,7 @@ def test_other_vertices_of_a_query_take_the_place_of_those_that_it_had(
     assert bounds_of(found) == {"feed": (1, 12), "store": (1, 12), **bounds}
     assert found.bounds == graph.bounds
     assert grown(found, after) is found and grown(found, other) is found
-    assert parse_document(to_document(found), stored=True) == found
+    assert read_graph(to_document(found)) == found
 
 
 def test_a_vertex_that_stays_in_its_query_keeps_the_bounds_that_it_has() -> None:

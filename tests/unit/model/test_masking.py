@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.model.graphdoc import parse_document, to_document
+from app.documents.graph import parse_document
+from app.model.graphdoc import to_document
 from app.model.jobgraph import MAX_SETTING_CHARS
 from app.model.masking import HIDDEN, masked, masked_document, masked_java_options, masked_text
 from tests.unit.model.documents import document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds, Requirements, validate_bounds
 from tests.unit.model.documents import COUNTS, FLIGHTS, STORE, changed, document

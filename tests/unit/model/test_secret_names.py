@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.model.graphdoc import parse_document
-from app.model.graphdoc_program import graph_of, parse_program
+from app.documents.graph import parse_document
+from app.documents.program import parse_program
+from app.model.graphdoc_program import graph_of
 from app.model.masking import HIDDEN, is_secret, masked, masked_arguments, masked_document, masked_text
 from app.model.secret_texts import secrets_of, without_secrets
 from tests.unit.model.documents import document

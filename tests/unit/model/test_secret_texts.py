@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.graphdoc import parse_document, to_document
+from app.documents.graph import parse_document
+from app.model.graphdoc import to_document
 from app.model.jobgraph import MAX_SETTING_CHARS, MAX_SETTINGS_CHARS, JobGraph
 from app.model.masking import HIDDEN, masked_document
 from app.model.secret_texts import part_without_secrets, secrets_of, without_secrets

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.model.graphdoc_program import graph_of, grown, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc_program import graph_of, grown
 from app.model.jobgraph import JobGraph, Role
 from app.model.planned import PlannedVertex
 from app.scheduler.adaptive.events import AttemptRunning, QueryStarted

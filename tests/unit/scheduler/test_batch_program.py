@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.model.graphdoc_program import graph_of, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc_program import graph_of
 from app.model.plan import Rung
 from app.model.status import JobStatus
 from app.scheduler.adaptive.draft import InvalidTransition

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc_program import graph_of_version, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc_program import graph_of_version
 from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.jobgraph import NamedBounds, Role
 from app.model.planned import PlannedVertex

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from app.model.graphdoc import GraphErrors
-from app.model.graphdoc_program import graph_of_version, grown, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc_program import graph_of_version, grown
+from app.model.grapherrors import GraphErrors
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.scheduler.adaptive.events import (

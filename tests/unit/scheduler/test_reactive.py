@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import GraphErrors, parse_document
+from app.documents.graph import parse_document
+from app.model.grapherrors import GraphErrors
 from app.model.options import FOREVER_MS, JobOptions
 from app.scheduler.adaptive.effects import DeclareResources
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
+from app.documents.graph import parse_document
 from app.model.environment import Runtime
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
 from app.store.errors import StoreError

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from app.api.render.jobs import exception_history
-from app.model.graphdoc import parse_document, to_document
+from app.documents.graph import parse_document
+from app.model.graphdoc import to_document
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.documents.graph import parse_document
 from app.driver.failures import DriverError
 from app.driver.program.document_attempt import DocumentAttempt
 from app.main import _places
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import DriverSpec
 from app.settings import Settings

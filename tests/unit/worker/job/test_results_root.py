@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.model.graphdoc import parse_document
+from app.documents.graph import parse_document
 from tests.unit.worker.fakes import FakeDriver, Rig, rig_on
 
 REMOTE = "hdfs://name/results"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc_program import graph_of, grown, parse_program
+from app.documents.program import parse_program
+from app.model.graphdoc_program import graph_of, grown
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.worker.job.files import has_files, make_working_dir

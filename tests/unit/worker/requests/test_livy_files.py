@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.model.livy import FileAsked
+from app.documents.livy import FileAsked
 from app.worker.refusals import InvalidRequest
 from app.worker.requests.livy import find_files, read_files
 

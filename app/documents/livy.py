@@ -8,28 +8,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Any, ClassVar, Final
 
-from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
-from app.model.graphdoc_program import ProgramDocument, parse_program
-from app.model.graphdoc_settings import FILE_NAME, MAX_ARTIFACTS
+from pydantic import BeforeValidator, Field, model_validator
+
+from app.documents.fields import FILE_NAME
+from app.documents.form import Expected, Form, Given, Name, Setting, Tasks, read_form
+from app.documents.program import parse_program
+from app.model.graphdoc_program import ProgramDocument
+from app.model.graphdoc_settings import MAX_ARTIFACTS
+from app.model.grapherrors import Errors, GraphErrors, below
 from app.model.javaoptions import MEMORY_SETTING
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobType
 from app.model.sentences import kind_of, shown
 from app.model.status import JobStatus
 from app.model.variables import VARIABLES, variable_fault
 
-FIELDS: Final = (
-    "file",
-    "args",
-    "pyFiles",
-    "files",
-    "name",
-    "conf",
-    "driverMemory",
-    "numExecutors",
-    "executorCores",
-)
 _REFUSED: Final = {
     "proxyUser": "jobs run as the user whom the server was set up with",
     "className": "it names a class of a program for the JVM, and a job is a Python program",
@@ -112,52 +106,90 @@ class LivyBatch:
     files: Mapping[str, FileAsked]
 
 
+def _path(value: object) -> str:
+    path = _local_path(value)
+    if path is None:
+        what = shown(value) if isinstance(value, str) else kind_of(value)
+        raise ValueError(
+            "should be a path on the server's host below its setting livy_files_dir, such as jobs/etl.py or "
+            f"file:///srv/jobs/etl.py, found {what}."
+        )
+    return path
+
+
+def _whole(value: object) -> object:
+    """Livy takes numbers as texts too."""
+    return int(value) if isinstance(value, str) and _DIGITS.match(value) else value
+
+
+_Path = Annotated[
+    str, BeforeValidator(_path, json_schema_input_type=str), Expected("the path of a Python program")
+]
+_Paths = Annotated[tuple[_Path, ...], Expected("a list of paths", MAX_ARTIFACTS)]
+_Count = Annotated[Tasks, BeforeValidator(_whole, json_schema_input_type=int | str)]
+
+
+class LivyForm(Form):
+    """A batch as Livy's clients submit it. Null is what was left out, as clients of typed languages send it."""
+
+    what = "a Livy batch"
+    refused: ClassVar[Mapping[str, str]] = {
+        name: f"cannot be had here: {why}." for name, why in _REFUSED.items()
+    }
+    example: ClassVar[Mapping[str, Any] | None] = {
+        "file": "jobs/etl.py",
+        "args": ["--day", "2013-01-01"],
+        "numExecutors": 4,
+        "conf": {"spark.sql.ansi.enabled": "true"},
+    }
+    file: _Path
+    args: Annotated[tuple[Annotated[str, Expected("a text")], ...], Expected("a list of texts")] = ()
+    py_files: _Paths = ()
+    files: _Paths = ()
+    name: Given[Name] = None
+    conf: Annotated[dict[str, Any], Expected("a mapping of settings to values")] = Field({})
+    driver_memory: Given[Setting] = None
+    num_executors: Given[_Count] = None
+    executor_cores: Given[_Count] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, body: dict[str, object]) -> dict[str, object]:
+        known = {*cls.hints(), *cls.refused}
+        return {name: value for name, value in body.items() if value is not None or name not in known}
+
+
 def parse_livy_batch(body: Mapping[str, object]) -> LivyBatch:
     """What ``body``, as decoded from JSON, asks for.
 
     Raises:
         GraphErrors: with all errors, each with its place and a sentence.
     """
-    errors = Errors()
-    # Clients of typed languages send null for what they leave out.
-    given = {
-        name: _whole(name, value)
-        for name, value in body.items()
-        if value is not None or name not in (*FIELDS, *_REFUSED)
-    }
-    for name in (each for each in _REFUSED if each in given):
-        errors.add(name, f"cannot be had here: {_REFUSED[name]}.")
-    fields = Fields(
-        errors,
-        "",
-        {name: value for name, value in given.items() if name not in _REFUSED},
-        FIELDS,
-        "a Livy batch",
-    )
-    files = _files(fields)
-    config = dict(fields.mapping("conf", "a mapping of settings to values") or {})
+    form, errors = read_form(LivyForm, body), Errors()
+    files = _files(errors, form)
+    config = dict(form.conf)
     variables = _variables(errors, config)
     for key in config:
-        why = next((each for prefix, each in _IN_FIELDS.items() if str(key).startswith(prefix)), None)
+        why = next((each for prefix, each in _IN_FIELDS.items() if key.startswith(prefix)), None)
         if why is not None:
             errors.add(below("conf", key), f"would do nothing: {why}.")
     job_type = config.pop(TYPE, JobType.BATCH.value)
     is_streaming = job_type == JobType.STREAMING
-    if not is_streaming and not any(str(key).startswith(_RESTARTS) for key in config):
+    if not is_streaming and not any(key.startswith(_RESTARTS) for key in config):
         # As Livy does it: who submits decides whether it is tried again.
         config[f"{_RESTARTS}.type"] = "none"
-    if "driverMemory" in fields:
+    if form.driver_memory is not None:
         if MEMORY_SETTING in config:
-            fields.wrong("driverMemory", f"is there besides {MEMORY_SETTING} in conf: give one of them.")
-        config[MEMORY_SETTING] = fields.raw("driverMemory")
-    most = _most_slots(fields, is_streaming=is_streaming)
+            errors.add("driverMemory", f"is there besides {MEMORY_SETTING} in conf: give one of them.")
+        config[MEMORY_SETTING] = form.driver_memory
+    most = _most_slots(errors, form, is_streaming=is_streaming)
     script = next(iter(files), "")
     stem = script.removesuffix(".py")
     document = {
-        "name": fields.raw("name") if "name" in fields else stem,
+        "name": stem if form.name is None else form.name,
         "type": job_type,
         "script": script,
-        "args": fields.raw("args") if "args" in fields else [],
+        "args": form.args,
         "artifacts": list(files),
         "config": config,
         **({VARIABLES: variables} if variables else {}),
@@ -172,11 +204,11 @@ def parse_livy_batch(body: Mapping[str, object]) -> LivyBatch:
         raise GraphErrors([in_words_of_livy(text) for text in error.errors]) from None
 
 
-def _variables(errors: Errors, config: dict[object, object]) -> dict[str, object]:
+def _variables(errors: Errors, config: dict[str, object]) -> dict[str, object]:
     """The environment variables that are in ``config``, which are taken from it."""
     found: dict[str, object] = {}
-    for key in [key for key in config if str(key).startswith(_DRIVER_ENV)]:
-        name, value = str(key).removeprefix(_DRIVER_ENV[0]).removeprefix(_DRIVER_ENV[1]), config.pop(key)
+    for key in [key for key in config if key.startswith(_DRIVER_ENV)]:
+        name, value = key.removeprefix(_DRIVER_ENV[0]).removeprefix(_DRIVER_ENV[1]), config.pop(key)
         if fault := variable_fault(name):
             errors.add(below("conf", key), fault)
         elif not isinstance(value, str | int | float):
@@ -186,46 +218,26 @@ def _variables(errors: Errors, config: dict[object, object]) -> dict[str, object
     return found
 
 
-def _whole(name: str, value: object) -> object:
-    """Livy takes numbers as texts too."""
-    is_number = name in ("numExecutors", "executorCores") and isinstance(value, str) and _DIGITS.match(value)
-    return int(str(value)) if is_number else value
-
-
-def _files(fields: Fields) -> dict[str, FileAsked]:
+def _files(errors: Errors, form: LivyForm) -> dict[str, FileAsked]:
     """By name; the program is the first."""
     found: dict[str, FileAsked] = {}
-    if fields.present("file", "the path of a Python program"):
-        _add_file(fields.errors, found, "file", fields.raw("file"), (".py",))
-    for name, endings in (("pyFiles", _PYTHON_FILES), ("files", ())):
-        for place, value in fields.elements(name, "a list of paths", MAX_ARTIFACTS):
-            _add_file(fields.errors, found, place, value, endings)
+    asked: list[tuple[str, str, tuple[str, ...]]] = [("file", form.file, (".py",))]
+    asked += [(f"pyFiles[{at}]", path, _PYTHON_FILES) for at, path in enumerate(form.py_files)]
+    asked += [(f"files[{at}]", path, ("",)) for at, path in enumerate(form.files)]
+    for place, path, endings in asked:
+        name = path.rpartition("/")[2]
+        if not name.endswith(endings):
+            errors.add(place, f"should end in {', '.join(endings)}, found {shown(name)}.")
+        elif not FILE_NAME.match(name):
+            errors.add(place, f"should have a name of letters, digits and . _ + -, found {shown(name)}.")
+        elif name in found:
+            errors.add(
+                place,
+                f"has the name {shown(name)}, and so has {found[name].place}: all files of a job are in one directory.",
+            )
+        else:
+            found[name] = FileAsked(place, path)
     return found
-
-
-def _add_file(
-    errors: Errors, found: dict[str, FileAsked], place: str, value: object, endings: tuple[str, ...]
-) -> None:
-    path = _local_path(value)
-    name = (path or "").rpartition("/")[2]
-    if path is None:
-        what = shown(value) if isinstance(value, str) else kind_of(value)
-        errors.add(
-            place,
-            f"should be a path on the server's host below its setting livy_files_dir, such as jobs/etl.py or "
-            f"file:///srv/jobs/etl.py, found {what}.",
-        )
-    elif endings and not name.endswith(endings):
-        errors.add(place, f"should end in {', '.join(endings)}, found {shown(name)}.")
-    elif not FILE_NAME.match(name):
-        errors.add(place, f"should have a name of letters, digits and . _ + -, found {shown(name)}.")
-    elif name in found:
-        errors.add(
-            place,
-            f"has the name {shown(name)}, and so has {found[name].place}: all files of a job are in one directory.",
-        )
-    else:
-        found[name] = FileAsked(place, path)
 
 
 def _local_path(value: object) -> str | None:
@@ -242,22 +254,21 @@ def _local_path(value: object) -> str | None:
     return "/" + path.lstrip("/") if not path.startswith("//") or path.startswith("///") else None
 
 
-def _most_slots(fields: Fields, *, is_streaming: bool) -> int | None:
+def _most_slots(errors: Errors, form: LivyForm, *, is_streaming: bool) -> int | None:
     """How many tasks at a time the executors would run that were asked for: the upper bound of the program."""
-    executors = fields.integer("numExecutors", 1, MAX_PARALLELISM_LIMIT)
-    cores = fields.integer("executorCores", 1, MAX_PARALLELISM_LIMIT)
-    if cores is not None and "numExecutors" not in fields:
-        fields.wrong("executorCores", "says how parallel a batch may be only together with numExecutors.")
+    executors, cores = form.num_executors, form.executor_cores
     if executors is None:
+        if cores is not None:
+            errors.add("executorCores", "says how parallel a batch may be only together with numExecutors.")
         return None
     most = executors * (cores or 1)
     if is_streaming:
-        fields.wrong(
+        errors.add(
             "numExecutors",
             "is for BATCH programs: declare the bounds of each vertex of a STREAMING one when it runs.",
         )
     elif most > MAX_PARALLELISM_LIMIT:
-        fields.wrong(
+        errors.add(
             "numExecutors",
             f"times executorCores is {most}: at most {MAX_PARALLELISM_LIMIT} tasks can run at a time.",
         )
