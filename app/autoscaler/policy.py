@@ -1,4 +1,4 @@
-"""The policy of the autoscaler. Its document is read by `app.documents.policy`."""
+"""The policy of the autoscaler. Its document is read by `app.cli.autoscale_policy`."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from app.autoscaler.loop import Loop, Refusal, Turn
 from app.autoscaler.policy import Policy
 from app.autoscaler.reading import NotScalable
 from app.autoscaler.seen import Action, Decision, Snapshot
+from app.cli.autoscale_policy import read_policy
 from app.cli.client import Client, Json
 from app.cli.errors import CliError, NoServer, Refused, Stranger, UsageError
 from app.cli.options import Call, JobArgument, path_of
@@ -33,7 +34,6 @@ from app.cli.output import (
     until_interrupted,
 )
 from app.cli.submit import read_document
-from app.documents.policy import read_policy
 from app.model.grapherrors import GraphErrors
 
 _CHANGES_SHOWN: Final = 8

@@ -15,7 +15,7 @@ from app.autoscaler.decide import decide
 from app.autoscaler.loop import Loop, Refusal
 from app.autoscaler.policy import Policy
 from app.autoscaler.seen import Action, Decision, Snapshot
-from app.documents.policy import read_policy
+from app.cli.autoscale_policy import read_policy
 
 
 class Http:

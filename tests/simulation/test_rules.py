@@ -10,11 +10,12 @@ import pytest
 
 from app.documents.graph import parse_document
 from app.model.batch import Dataset
-from app.model.graphdoc import read_graph
-from app.model.jobgraph import JobGraph, Partitioner
+from app.model.jobgraph import JobGraph, Partitioner, Role
+from app.model.planned import PlannedVertex
 from app.scheduler import slots
 from app.scheduler.batch.layout import layout_of
 from app.worker.requests.requirements import initial_requirements
+from tests.program_graphs import grown_program
 from tests.simulation import rules
 from tests.simulation.jobs import random_graph
 
@@ -122,20 +123,17 @@ def test_what_is_back_in_force_is_the_most_and_may_be_below_the_lower_bound() ->
 def test_queries_that_have_ended_need_no_slots_unless_all_have(
     ended: tuple[int, ...], needed: tuple[int, int]
 ) -> None:
-    vertices = []
+    vertices: list[PlannedVertex] = []
+    bounds: dict[str, Any] = {}
     for number, upper in enumerate((6, 3, 2)):
-        source = {"name": f"in{number}", "planned": {"role": "SOURCE", "operator": "rate"}}
-        sink = {"name": f"out{number}", "planned": {"role": "SINK", "operator": "noop"}}
-        vertices += [
-            {**source, "parallelism": upper},
-            {**sink, "parallelism": 1, "inputs": [f"in{number}"]},
-        ]
-    program = {"name": "job", "type": "STREAMING", "script": "a.py", "artifacts": ["a.py"]}
-    graph = read_graph({**program, "vertices": vertices})
+        vertices.append(PlannedVertex(f"in{number}", Role.SOURCE, "rate"))
+        vertices.append(PlannedVertex(f"out{number}", Role.SINK, "noop", (f"in{number}",)))
+        bounds |= {f"in{number}": {"upperBound": upper}, f"out{number}": {"upperBound": 1}}
+    graph = grown_program({"name": "job", "script": "a.py", "bounds": bounds}, vertices)
     graph = replace(graph, ended=tuple(graph.by_name[f"out{number}"].id for number in ended))
-    bounds = rules.bounds_now(graph, initial_requirements("job", graph, None))
-    assert (rules.least_slots(graph, bounds), rules.most_slots(graph, bounds)) == needed
-    assert (rules.parallelism(graph, bounds, 2) or {})[graph.by_name["in0"].id] == 2
+    now = rules.bounds_now(graph, initial_requirements("job", graph, None))
+    assert (rules.least_slots(graph, now), rules.most_slots(graph, now)) == needed
+    assert (rules.parallelism(graph, now, 2) or {})[graph.by_name["in0"].id] == 2
 
 
 @pytest.mark.parametrize("first", range(0, 400, 100))

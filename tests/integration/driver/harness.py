@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +19,9 @@ from typing import Any, ClassVar
 
 from app.cluster.java import usable_java
 from app.cluster.processes import driver_command
+from app.documents.graph import parse_document
 from app.model.graphdoc import read_graph, to_document
+from app.model.jobgraph import JobGraph
 from app.model.protocol import DriverSpec
 from tests.environments import QUICK_JAVA
 
@@ -234,6 +236,11 @@ class Driver:
                     stream.close()
 
 
+def graph_in(document: Mapping[str, Any]) -> JobGraph:
+    """That of a document as it is submitted, or of one of a program as it is stored."""
+    return read_graph(document) if "script" in document else parse_document(document)
+
+
 class Bench:
     """A job, its directories, its control plane, and the drivers that were started for it."""
 
@@ -250,7 +257,7 @@ class Bench:
         self, document: dict[str, Any], parallelism: dict[str, int] | None = None, **changes: Any
     ) -> Path:
         """Write the assignment of the next attempt. ``parallelism`` is by vertex name, 1 where it says nothing."""
-        graph = read_graph(document)
+        graph = graph_in(document)
         self._attempt += 1
         by_name = {vertex.name: 1 for vertex in graph.vertices} | (parallelism or {})
         spec = DriverSpec(
@@ -295,7 +302,7 @@ class Bench:
         return driver
 
     def change_plan(self, document: dict[str, Any], version: int, parallelism: dict[str, int]) -> None:
-        graph = read_graph(document)
+        graph = graph_in(document)
         by_name = {vertex.name: 1 for vertex in graph.vertices} | parallelism
         self.control_plane.order(
             plan_version=version, parallelism={v.id: by_name[v.name] for v in graph.vertices}

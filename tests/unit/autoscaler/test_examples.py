@@ -15,7 +15,7 @@ from app.autoscaler.decide import decide
 from app.autoscaler.loop import Loop
 from app.autoscaler.policy import Policy
 from app.autoscaler.seen import Action
-from app.documents.policy import read_policy
+from app.cli.autoscale_policy import read_policy
 from tests.unit.autoscaler.jobs import snapshot, vertex
 from tests.unit.autoscaler.model_job import START_MS, VERTEX, ModelJob
 

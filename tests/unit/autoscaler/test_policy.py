@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from app.autoscaler.policy import Period, Policy, Range
-from app.documents.policy import read_policy
+from app.cli.autoscale_policy import read_policy
 from app.model.grapherrors import GraphErrors
 
 WHOLE: dict[str, Any] = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from app.cli.autoscale_policy import PolicyForm
 from app.documents.form import Form, read_form
 from app.documents.graph import GraphForm
 from app.documents.livy import LivyForm
-from app.documents.policy import PolicyForm
 from app.documents.program import ProgramForm
 from app.model.grapherrors import GraphErrors
 
