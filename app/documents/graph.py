@@ -60,7 +60,7 @@ _KNOWN_FORMATS: Final = (*FILE_FORMATS, *OWN_SINKS, "noop", "rate")
 _SINK_FORMAT: Final = f"{', '.join(OWN_SINKS)} or the name of a format of Spark's, such as parquet"
 _SIMILAR: Final = 0.75
 _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
-_ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
+_ENTRY = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
 
 
 def _sink_format_fault(name: str) -> str | None:
