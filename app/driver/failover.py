@@ -59,10 +59,6 @@ class LocalFailover:
         return running.query.key in self._held
 
     @property
-    def holds_any(self) -> bool:
-        return bool(self._held)
-
-    @property
     def is_quiet(self) -> bool:
         """Whether nothing of the queries that are held writes any more."""
         return all(held.told or held.running.is_gone() for held in self._held.values())

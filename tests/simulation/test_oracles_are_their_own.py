@@ -17,7 +17,7 @@ MODULES = sorted(
 )
 DECISIONS = ("app.scheduler", "app.model")
 NO_DECISIONS = {
-    "app.model.graphdoc.parse_document",
+    "app.model.graphdoc.read_graph",
     "app.model.graphdoc_program.graph_of",
     "app.model.graphdoc_program.graph_of_version",
     "app.model.ids.derive_id",

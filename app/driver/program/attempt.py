@@ -135,8 +135,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
             started.append(running)
         # Only now: until then the start has its time limit.
         self._tell_of_run()
-        for running in started:
-            self._on_started(running)
+        self._on_started(*started)
         self._hides_ends = False
 
     def _tell_of_run(self) -> None:
@@ -233,7 +232,19 @@ class ProgramAttempt(BeginsProgram, Attempt):
             self._ran = set()
         self._on_started(running)
 
-    def _on_started(self, running: ProgramQuery) -> None:
+    def _on_started(self, *started: ProgramQuery) -> None:
+        for running in started:
+            self._add(running)
+        # Only now: what all of them have reached counts. What else is there is of runs that nobody asks for any more.
+        early, self._early = self._early, []
+        for happening in early:
+            is_known = any(happening.run_id == running.run_id for running in started)
+            if is_known and isinstance(happening, Committed):
+                self._on_committed(happening)
+            elif is_known and isinstance(happening, Ended):
+                self._on_ended(happening)
+
+    def _add(self, running: ProgramQuery) -> None:
         if not self._runs:
             # What was applied before the first query was so to nothing.
             self._reported_version = 0
@@ -249,15 +260,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
             self._of_batches.append(running)
         elif self._stop is not None:
             running.stop_at_boundary()
-        # What else is there has been said of runs that nobody asks for any more.
-        early, self._early = self._early, []
-        for happening in early:
-            if happening.run_id != running.run_id:
-                continue
-            if isinstance(happening, Committed):
-                self._on_committed(happening)
-            else:
-                self._on_ended(happening)
 
     def _tell_of_partitions(self) -> None:
         """Say what is not known yet of the state of the queries that the program has started."""
@@ -380,8 +382,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def _asked_of(self, start: Start) -> Asked:
         """What the program asks for, known to the control plane, and ready to be started."""
-        facts = start.facts
-        check_runs_here(facts)
+        check_runs_here(facts := start.facts)
         frame = writer_frame(start.writer)
         session = frame.sparkSession
         checkpoint = checkpoint_of(session, facts)
@@ -400,9 +401,8 @@ class ProgramAttempt(BeginsProgram, Attempt):
             first.check(self.spec, self._origin, self._stored)
         stored = self._stored.get(sink)
         partitions = None if stored is None else stored.state_partitions
-        found = with_facts(
-            found, session, facts, checkpoint, partitions or state_partitions_of(session, place)
-        )
+        partitions = partitions or state_partitions_of(session, place)
+        found = with_facts(found, session, facts, checkpoint, partitions)
         query = self._grow(found)
         if first is not None and stored is not None:
             first.check_successor(stored, query)

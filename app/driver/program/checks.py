@@ -16,6 +16,7 @@ from app.driver.directories import directory_of
 from app.driver.failures import DriverError
 from app.driver.program.facts import own_directory
 from app.driver.program.origin import Origin, StateMismatch, adopt, check_state
+from app.driver.valves.shape import count_sources
 from app.driver.valves.spark import WriterFacts
 from app.model.analysis import Query
 from app.model.compatibility import query_incompatibilities
@@ -61,13 +62,13 @@ class FirstStart:
 
     def check(self, spec: DriverSpec, origin: Origin | None, stored: Iterable[str]) -> None:
         """See whether the query goes with its checkpoint, which is a copy of that in ``origin`` from here on, if there
-        is one. ``stored``: the sinks of the queries that the program has had.
+        is one. ``stored``: the sinks of the queries that the job has, or has had.
 
         Raises:
             DriverError: it does not, or it could not be copied.
         """
         if origin is not None:
-            self._adopt(origin, [sink for sink in stored if sink != self._sink], spec)
+            self._adopt(origin, stored, spec)
         if self.place is not None and (spec.on_trial or (origin is None and spec.attempt == 1)):
             self._compare_state(self.place, spec)
 
@@ -76,30 +77,37 @@ class FirstStart:
         """Whether the query has been further than its checkpoint, which is empty or gone."""
         return self.place is not None and begins_anew(self.own_dir, self.place)
 
-    def _adopt(self, origin: Origin, others: Sequence[str], spec: DriverSpec) -> None:
+    def _adopt(self, origin: Origin, stored: Iterable[str], spec: DriverSpec) -> None:
         if self.place is None:
             raise DriverError(
                 f"from: the query of {self._sink} has the checkpointLocation {self.checkpoint} on another file system, "
                 "to which no checkpoint can be copied."
             )
 
-        def find() -> Path:
-            found = origin.checkpoint_of(self._sink, others)
-            path = self.facts.path if self.facts.format in FILE_FORMATS and not self.facts.table else None
-            folder = directory_of(self.frame.sparkSession, path) if path else None
-            origin.check(found, self.vertices, self.place if self.checkpoint else None, folder)
-            try:
-                self._compare_state(found, spec)
-            except StateMismatch as error:
-                raise StateMismatch(f"from: {error}") from None
-            return found
-
         if spec.attempt == 1:
             # Whatever is in its place is not of an attempt before.
-            found = find()
+            found = self.find(spec, origin, stored)
             adopt(lambda: found, self.place)
         else:
-            adopt(find, self.place)
+            adopt(lambda: self.find(spec, origin, stored), self.place)
+
+    def find(self, spec: DriverSpec, origin: Origin, stored: Iterable[str]) -> Path:
+        """The checkpoint in ``origin`` that the query is to go on from. ``stored`` as in `check`.
+
+        Raises:
+            DriverError: there is none, or the query does not go with it.
+        """
+        others = [sink for sink in stored if sink != self._sink]
+        found = origin.checkpoint_of(self._sink, others, self.own_dir.name)
+        path = self.facts.path if self.facts.format in FILE_FORMATS and not self.facts.table else None
+        folder = directory_of(self.frame.sparkSession, path) if path else None
+        own = self.place if self.checkpoint else None
+        origin.check(found, self.vertices, count_sources(self.frame), own, folder)
+        try:
+            self._compare_state(found, spec)
+        except StateMismatch as error:
+            raise StateMismatch(f"from: {error}") from None
+        return found
 
     def _compare_state(self, checkpoint: Path, spec: DriverSpec) -> None:
         with tempfile.TemporaryDirectory(prefix="state-", dir=spec.work_dir) as scratch:

@@ -9,6 +9,7 @@ some sources are told only then into how many parts.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,20 +19,21 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from app.driver.checkpoints import newest_batch
+from app.driver.checkpoints import newest_batch, standing
 from app.driver.failures import DriverError, Failure, describe
+from app.driver.program.checks import FirstStart
 from app.driver.program.document_checks import check_keys, check_plan
 from app.driver.program.handle import Handle
 from app.driver.program.takeover import Start, Takeover
 from app.driver.session import query_session
-from app.driver.sinks.base import Sink
+from app.driver.sinks.base import BatchRef, Sink
 from app.driver.sinks.folder import SinkFolder
 from app.driver.sinks.opening import open_sink
 from app.driver.sources.opening import Splits, open_stream, read_static
 from app.driver.started_query import StartedQuery
 from app.driver.upkeep import Upkeep
 from app.driver.valves.marks import Content, Mark, marked, read_vertices, with_valves
-from app.driver.valves.spark import kind_of
+from app.driver.valves.spark import WriterFacts, kind_of
 from app.driver.vertices import Functions, apply_operation, guarded
 from app.model.analysis import Query, queries
 from app.model.formats import FILE_FORMATS, rate_options
@@ -51,6 +53,7 @@ def run_document(graph: JobGraph, functions: Functions, calls: Takeover) -> Fail
         session = SparkSession.builder.appName(graph.name).getOrCreate()
         made = [DocumentQuery(query, session, functions, calls) for query in queries(graph)]
         for each in made:
+            each.all = made
             each.check()
         handles = [each.start() for each in made]
         if have_ends := all(each.has_end for each in made):
@@ -161,6 +164,8 @@ class DocumentQuery(Upkeep):
         work_dir = Path(spec.work_dir)
         self._splits = Splits(spec.spark_conf, spec.parallelism, work_dir / "splits" / query.key)
         self._builder = QueryBuilder(query, self._splits, functions)
+        self.all: Sequence[DocumentQuery] = (self,)
+        """Those of the document."""
         # Built to be checked, and not started yet.
         self._built: DataFrame | None = None
         self._run: StartedQuery | None = None
@@ -243,11 +248,27 @@ class DocumentQuery(Upkeep):
         return [_row_count(vertex) for vertex in self.query.streams]
 
     @property
-    def planned(self) -> tuple[PlannedVertex, ...]:
-        """Its vertices, as they would be read from the plan that it is started with."""
-        assert self._built is not None
-        found = read_vertices(self._built, self._to.output_mode.value)
-        return tuple(_planned(vertex, found.get(vertex.name, Content())) for vertex in self.query.flow)
+    def first(self) -> FirstStart:
+        """What is looked at before it is started for the first time."""
+        frame = self._built
+        assert frame is not None
+        mode, place = self._to.output_mode.value, self.checkpoint
+        found = read_vertices(frame, mode)
+        vertices = tuple(_planned(vertex, found.get(vertex.name, Content())) for vertex in self.query.flow)
+        form = self._to.format if self._sink is None else None
+        facts = WriterFacts(form, path=self._to.path, output_mode=mode)
+        return FirstStart(frame, facts, vertices, None, place, place)
+
+    def check_records(self, checkpoint: Path, epoch: int) -> None:
+        """See whether what its sink has on record goes with ``checkpoint``, which the query is to go on from.
+
+        Raises:
+            DriverError: batches of it would be taken for ones that were written, or be refused.
+        """
+        if self._sink is not None:
+            self._sink.prepare()
+            query_id = json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
+            self._sink.check_records(BatchRef(query_id, standing(checkpoint).committed + 1, epoch))
 
     # -- in each run
 
@@ -303,8 +324,9 @@ def _start(writer: DataStreamWriter, *, table: str | None) -> Any:
 
 def _planned(vertex: JobVertex, content: Content) -> PlannedVertex:
     role = Role.SOURCE if vertex.is_source else Role.SINK if vertex.is_sink else Role.OPERATOR
-    inputs = tuple(edge.vertex_name for edge in vertex.inputs)
-    return PlannedVertex(vertex.name, role, "".join(content.state[:1]), inputs, bool(content.state))
+    # Of several the one of which Spark would run functions to find out what its state is.
+    operator = max(content.state, key=lambda each: each.startswith("TransformWithState"), default="")
+    return PlannedVertex(vertex.name, role, operator, tuple(content.inputs), bool(content.state))
 
 
 def _row_count(vertex: JobVertex) -> int | None:

@@ -9,7 +9,6 @@ from typing import Any, Final
 from app.driver.base_attempt import TOLD_TO_END, Ending, Terminate
 from app.driver.failures import DriverError
 from app.driver.program.attempt import ProgramAttempt
-from app.driver.program.checks import FirstStart
 from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.takeover import Start
 from app.driver.progress import Committed, Ended
@@ -46,10 +45,7 @@ class DocumentAttempt(ProgramAttempt):
                 return ending
         started, self._first = self._first, None
         self._tell_of_run()
-        early = self._early
-        for running in started:
-            self._early = [each for each in early if each.run_id == running.run_id]
-            self._on_started(running)
+        self._on_started(*started)
         return None
 
     def _on_early(self, message: object) -> Ending | None:
@@ -79,9 +75,11 @@ class DocumentAttempt(ProgramAttempt):
         if start.document is None:
             raise DriverError(_STARTS_ITS_OWN)
         asked = Asked.by_document(start, self._stored[start.document.query.sink.name])
-        vertices = start.document.planned
-        first = FirstStart(asked.frame, asked.facts, vertices, None, asked.place, asked.own_dir)
-        first.check(self.spec, self._origin, ())
+        if self._origin is not None and self.spec.attempt == 1 and not self._asked:
+            # Before any of them runs they are all known to go with what they go on from.
+            for each in start.document.all:
+                each.check_records(each.first.find(self.spec, self._origin, self._stored), self.spec.epoch)
+        start.document.first.check(self.spec, self._origin, self._stored)
         with limited(self.spec, self._inbox.put):
             self._ask(asked)
         return asked

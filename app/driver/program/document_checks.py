@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -71,13 +72,13 @@ def check_keys(vertex: JobVertex, frames: Mapping[str, DataFrame]) -> None:
 
 def _check_inputs(vertex: JobVertex, content: Content, streams: set[str]) -> None:
     names = [edge.vertex_name for edge in vertex.inputs]
-    if ignored := [each for each in names if each in streams - content.inputs]:
+    if ignored := [each for each in names if each in streams - content.inputs.keys()]:
         raise _refused(
             vertex,
             f"does nothing with its input {ignored[0]}: its result does not depend on it. "
             "Use the input, or leave it out under `inputs`.",
         )
-    if others := [*(content.inputs - streams), *content.others]:
+    if others := [*(each for each in content.inputs if each not in streams), *content.others]:
         raise _refused(
             vertex,
             f"reads a stream that is none of its inputs ({others[0]}). "
@@ -114,18 +115,18 @@ def _check_by_spark(query: Query, frames: Mapping[str, DataFrame], output_mode: 
     told = _first_line(error)
     # A part of the plan may be refused for what it lacks, such as an aggregate.
     parts = ((vertex, _spark_refusal(frames[vertex.id], output_mode)) for vertex in query.flow)
-    vertex = next(vertex for vertex, part in parts if part is not None and _first_line(part) == told)
-    failure = describe(error, vertex=vertex.name)
+    found = (vertex for vertex, part in parts if part is not None and _first_line(part) == told)
+    failure = describe(error, vertex=next(found, query.sink).name)
     hint = f" {_BY_BATCH}" if any(each in told for each in _OF_BATCHES) else ""
-    raise DriverError(f"{failure.sentence.rstrip('.')}.{hint}", vertex=vertex.name) from error
+    raise DriverError.of(replace(failure, sentence=f"{failure.sentence.rstrip('.')}.{hint}")) from error
 
 
-def _spark_refusal(frame: DataFrame, output_mode: str) -> Exception | None:
+def _spark_refusal(frame: DataFrame, output_mode: str) -> AnalysisException | None:
     jvm: Any = frame.sparkSession._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
         checker.checkForStreaming(analysed(frame), java_output_mode(jvm, output_mode))
-    except Exception as error:
+    except AnalysisException as error:
         return error
     return None
 

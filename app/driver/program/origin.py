@@ -39,7 +39,6 @@ from app.driver.failures import DriverError
 from app.driver.locks import refuse_if_written
 from app.driver.scala import java_array
 from app.driver.valves.spark import analysed, java_output_mode, streaming_class
-from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 
 SINK_NOTE = "slotwise-sink"
@@ -61,15 +60,16 @@ class Origin:
         self._directory = directory
         self._taken: dict[Path, str] = {}
 
-    def checkpoint_of(self, sink: str, others: Sequence[str] = ()) -> Path:
+    def checkpoint_of(self, sink: str, others: Sequence[str] = (), key: str = "") -> Path:
         """The checkpoint that the query of ``sink`` goes on from: by the name of its sink, or else the only one, which
-        is for the first query of the program. ``others``: the sinks of those that it has had before.
+        is for the first query of the program. ``others``: the sinks of those that it has had before, or has besides.
+        ``key``: the directory that the job itself has for the query, as one that has left no name for it.
 
         Raises:
             DriverError: there is none.
         """
         found = self._found()
-        place = found.get(sink)
+        place = found.get(sink) or (found.get(key) if key else None)
         if place is None and len(found) == 1 and (not others or self._directory in found.values()):
             (place,) = found.values()
             for other in others[:1]:
@@ -105,10 +105,15 @@ class Origin:
         return found
 
     def check(
-        self, place: Path, vertices: Sequence[PlannedVertex], own: Path | None, sink_folder: Path | None
+        self,
+        place: Path,
+        vertices: Sequence[PlannedVertex],
+        sources: int,
+        own: Path | None,
+        sink_folder: Path | None,
     ) -> None:
-        """See whether the query with ``vertices`` can go on from ``place``. ``own``: the checkpoint that the program
-        has chosen for it, and ``sink_folder`` where it writes files to, if it does.
+        """See whether the query with ``vertices`` can go on from ``place``. ``sources``: how many Spark reads. ``own``:
+        the checkpoint that the program has chosen for it, and ``sink_folder`` where it writes files to, if it does.
 
         Raises:
             DriverError: it cannot.
@@ -121,7 +126,7 @@ class Origin:
                     "Leave from out to go on from there, or give the query another checkpointLocation."
                 )
             refuse_if_written(place)
-            sources, had = sum(each.role is Role.SOURCE for each in vertices), source_count(place)
+            had = source_count(place)
             if had is not None and had != sources:
                 raise DriverError(
                     f"from: the query of {sink} has {sources} sources, and the checkpoint {place} is of {had}: they "

@@ -53,6 +53,14 @@ class Sink(ABC):
         """
         return
 
+    def check_records(self, next_batch: BatchRef) -> None:
+        """Whether a query can go on with ``next_batch`` here, which comes from a job of before.
+
+        Raises:
+            DriverError: what is on record here of the query is later than that.
+        """
+        return
+
     @abstractmethod
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         """Write ``frame`` by exactly one Spark action over all its partitions, repeated batch or not.

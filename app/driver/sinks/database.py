@@ -124,6 +124,17 @@ class DatabaseSink(Sink, ABC):
     def check(self, frame: DataFrame) -> None:
         self._checked_columns(frame)
 
+    def check_records(self, next_batch: BatchRef) -> None:
+        with self.transaction() as db:
+            found = self._recorded(db, next_batch)
+        if found is not None and (found.epoch > next_batch.epoch or found.batch_id > next_batch.batch_id):
+            ours = f"batch {next_batch.batch_id}, as epoch {next_batch.epoch}"
+            raise self.error(
+                f"has batches of the query up to {found.batch_id} on record, by epoch {found.epoch}, and this job goes "
+                f"on with {ours}, which would be refused, or taken for one that was written. Take another database, or "
+                "replace the job that wrote there by a new version."
+            )
+
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         recorded = self.recorded(batch)
         if recorded is not None and _is_repeated(recorded, batch):

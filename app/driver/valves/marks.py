@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from app.driver.scala import plan_children
 from app.driver.valves.insert import Label
-from app.driver.valves.shape import Part, part_of
+from app.driver.valves.shape import REFERENCES, Part, part_of
 from app.driver.valves.spark import (
     KINDS,
     MARK,
@@ -37,8 +37,8 @@ so that a node keeps the child that it has."""
 
 
 _COGROUPS: Final = frozenset({"CoGroup", "FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas"})
-_REFERENCES: Final = frozenset({"CTERelationRef", "UnionLoopRef"})
-"""Ends of a plan that repeat another part of it."""
+_LOOP: Final = "UnionLoop"
+"""WITH RECURSIVE: each round needs the rows of the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ def read_mark(jvm: Any, node: Any, kind: str) -> Mark | None:
 @dataclass(frozen=True, slots=True)
 class Content:
     """What a vertex does to its streams. ``state``: the operators that keep state. ``cogroups``: those that group two
-    inputs, for which Spark keeps none. ``inputs``: names of the vertices that it reads. ``others``: operators that read
-    streams of none."""
+    inputs, for which Spark keeps none. ``inputs``: names of the vertices that it reads, from the left. ``others``:
+    operators that read streams of none."""
 
     state: list[str] = field(default_factory=list)
     cogroups: list[str] = field(default_factory=list)
-    inputs: set[str] = field(default_factory=set)
+    inputs: dict[str, None] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
 
 
@@ -97,17 +97,21 @@ def read_vertices(frame: DataFrame, output_mode: str) -> dict[str, Content]:
                 # It stands in front of a vertex. What is below it is that which the vertex reads, with a mark there.
                 vertex = mark.vertex if vertex in ("", mark.vertex) else vertex
             elif mark.vertex != vertex:
-                content.inputs.add(mark.vertex)
+                content.inputs[mark.vertex] = None
                 vertex = mark.vertex
                 found.setdefault(vertex, Content())
-        elif not inputs and kind not in _REFERENCES:
+        elif not inputs and kind not in REFERENCES:
             content.others.append(kind)
-        elif part_of(node, kind, [bool(each.isStreaming()) for each in inputs], output_mode) is Part.STATE:
+        elif kind == _LOOP or _part_of(node, kind, inputs, output_mode) is Part.STATE:
             content.state.append(kind)
         elif kind in _COGROUPS:
             content.cogroups.append(kind)
-        waiting += ((each, vertex) for each in inputs)
+        waiting += ((each, vertex) for each in reversed(inputs))
     return found
+
+
+def _part_of(node: Any, kind: str, inputs: Sequence[Any], output_mode: str) -> Part:
+    return part_of(node, kind, [bool(each.isStreaming()) for each in inputs], output_mode)
 
 
 def with_valves(frame: DataFrame, ids: Mapping[str, str], parallelism: Mapping[str, int]) -> DataFrame:

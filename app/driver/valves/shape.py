@@ -43,6 +43,9 @@ _SHUFFLES: Final = frozenset(
 )  # fmt: skip
 """Operators before which Spark shuffles, without keeping state."""
 
+REFERENCES: Final = frozenset({"CTERelationRef", "UnionLoopRef"})
+"""Ends of a plan that repeat another part of it."""
+
 AS_MANY: Final = frozenset(
     {
         "AppendColumns", "CollectMetrics", "DeserializeToObject", "EventTimeWatermark", "MapElements",
@@ -186,14 +189,22 @@ def _source_options(leaf: Any, jvm: Any) -> tuple[str, dict[str, str]]:
 def options_of_sources(frame: DataFrame) -> list[tuple[str, str]]:
     """The options of the streaming sources of ``frame``, with lower-case names."""
     jvm: Any = frame.sparkSession._jvm
-    found: list[tuple[str, str]] = []
+    return [each for leaf in _sources(frame) for each in _source_options(leaf, jvm)[1].items()]
+
+
+def count_sources(frame: DataFrame) -> int:
+    """How many sources Spark notes the offsets of: one that is read twice is two."""
+    return sum(kind_of(leaf) not in REFERENCES for leaf in _sources(frame))
+
+
+def _sources(frame: DataFrame) -> Iterator[Any]:
     waiting = [analysed(frame)]
     while waiting:
         node = waiting.pop()
         inputs = plan_children(node)
         waiting += (each for each in inputs if each.isStreaming())
-        found += () if inputs else _source_options(node, jvm)[1].items()
-    return found
+        if not inputs:
+            yield node
 
 
 def read_query(

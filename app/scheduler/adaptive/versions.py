@@ -171,6 +171,8 @@ def adopt(draft: Draft) -> bool:
         watch=None,
         taken_back=None,
         repartition_refused=None,
+        # It may run on another PySpark.
+        fixed=None,
         # It has nothing to go back to but the version before.
         unproven=True,
         user_errors=(),

@@ -63,8 +63,6 @@ export function SubmitDialog({ onClose }) {
           onInput=${(event) => setText(event.target.value)}></textarea></label>
       <${Problem} error=${error} />
       ${checked && html`<${Checked} document=${checked} />`}
-      ${isSending && html`<p role="status">
-        If a job graph has an environment that is new, it is built before the answer: that takes minutes.</p>`}
       <footer>
         <button type="button" class="plain" disabled=${!text || isSending} onClick=${send(true)}>Check</button>
         <button type="submit" class="main" disabled=${!text || isSending}>Submit</button>

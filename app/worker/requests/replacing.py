@@ -83,8 +83,9 @@ class Replacing:
             named = read_graph({**to_document(submitted), "name": name})
             _refuse_incompatible(state, named)
             graph = await self._submission.graph_of(named, artifacts, before=before)
-        # Its first attempt may not have begun.
-        graph = dataclasses.replace(graph, origin=before.origin)
+        # Its first attempt may not have begun; queries of a program may come later.
+        is_open = graph.program is not None or state.last_plan is None
+        graph = dataclasses.replace(graph, origin=before.origin if is_open else None)
         _refuse_incompatible(self._state(job_id), graph)
         await self._submission.checked(job_id, graph, artifacts, None)
         return graph

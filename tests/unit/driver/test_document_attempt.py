@@ -25,7 +25,7 @@ class Starting(DocumentAttempt):
             self._inbox.put(message)
         self._stored: Any = {"one": None, "other": None}
         self._first, self._early, self._early_orders = None, [], None
-        self._queries, self._stop, self._noted = [], None, 0
+        self._queries, self._by_run, self._stop, self._noted = [], {}, None, 0
         self.told: list[Any] = []
 
     def start(self, run_id: str) -> None:
@@ -34,8 +34,15 @@ class Starting(DocumentAttempt):
     def _tell_of_run(self) -> None:
         self.told.append("running")
 
-    def _on_started(self, running: Any) -> None:
-        self.told.append((running.run_id, [type(each).__name__ for each in self._early]))
+    def _add(self, running: Any) -> None:
+        self.told.append(running.run_id)
+        self._by_run[running.run_id] = running
+
+    def _on_committed(self, happening: Committed) -> None:
+        self.told.append(f"batch of {happening.run_id}")
+
+    def _on_ended(self, happening: Ended) -> None:
+        self.told.append(f"end of {happening.run_id}")
 
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         self.told.append(failure.sentence)
@@ -56,7 +63,8 @@ def test_it_runs_when_all_are_started_and_what_came_of_each_before_counts() -> N
     starting.start("b")
     starting._inbox.put(batch("a"))
     assert starting._await_queries() is None
-    assert starting.told == ["running", ("a", ["Committed", "Ended"]), ("b", ["Committed"])]
+    # What all have reached counts, so none of them is told of before all are there.
+    assert starting.told == ["running", "a", "b", "batch of a", "batch of b", "end of a"]
     assert starting._early_orders is newest
     assert not starting._inbox.empty(), "what comes later is for the loop"
 

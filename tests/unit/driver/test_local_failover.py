@@ -61,7 +61,7 @@ class Rig:
 def test_nothing_is_said_before_the_last_task_has_ended() -> None:
     rig, query = Rig(), Query(1)
     rig.hold(query)
-    assert query.closed and rig.failover.holds_any and not rig.failover.is_quiet
+    assert query.closed and rig.failover._held and not rig.failover.is_quiet
     assert rig.turn(ab=9) is None and rig.reports == [] and rig.started == []
     query.gone = True
     assert rig.failover.is_quiet
@@ -81,7 +81,7 @@ def test_it_is_started_on_the_order_for_this_failure_and_no_other() -> None:
     assert rig.started == []
     rig.turn(ab=1)
     (second,) = rig.started
-    assert not rig.failover.holds_any
+    assert not rig.failover._held
     second.gone = True
     rig.hold(second, "boom again")
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_one_that_cannot_be_started_has_failed_again() -> None:
     rig.refuses = DriverError("The directory cannot be written.", vertex="store")
     rig.turn(ab=1)
     rig.turn()
-    assert rig.failover.holds_any and not rig.proven(query)
+    assert rig.failover._held and not rig.proven(query)
     told = rig.reports[-1]
     assert (told["type"], told["run"], told["recoverable"]) == ("query-failed", 2, False)
     assert told["error"] == "The directory cannot be written."

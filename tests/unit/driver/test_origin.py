@@ -79,6 +79,13 @@ def test_a_checkpoint_by_itself_is_for_the_first_query_of_any_attempt(tmp_path: 
         Origin(place).checkpoint_of("second", ["first"])
 
 
+def test_a_job_of_before_has_a_directory_of_the_same_name_for_its_query(tmp_path: Path) -> None:
+    places = {name: checkpoint(tmp_path / name) for name in ("7f3a", "9b21")}
+    assert Origin(tmp_path).checkpoint_of("store", ["other"], "7f3a") == places["7f3a"]
+    with pytest.raises(DriverError, match="has no checkpoint of store, but those of 7f3a, 9b21"):
+        Origin(tmp_path).checkpoint_of("store", ["other"], "1111")
+
+
 def test_two_of_one_sink_are_refused(tmp_path: Path) -> None:
     for name in ("a", "a-backup"):
         (checkpoint(tmp_path / name) / SINK_NOTE).write_text("counts")
@@ -90,7 +97,7 @@ def test_a_damaged_one_is_refused_in_a_sentence(tmp_path: Path) -> None:
     place = checkpoint(tmp_path / "place")
     (place / "offsets" / "2").write_bytes(b"v1\n\xff\n{}\n")
     with pytest.raises(DriverError, match=r"from: the checkpoint .*place cannot be read: 'utf-8' codec"):
-        Origin(place).check(place, (SOURCE, COUNTS, STORE), None, None)
+        Origin(place).check(place, (SOURCE, COUNTS, STORE), 1, None, None)
 
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
@@ -105,14 +112,15 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
 
 def refused(place: Path, vertices: tuple[PlannedVertex, ...], **given: Path) -> str:
     with pytest.raises(DriverError) as caught:
-        Origin(place).check(place, vertices, given.get("own"), given.get("folder"))
+        sources = sum(each.role is Role.SOURCE for each in vertices)
+        Origin(place).check(place, vertices, sources, given.get("own"), given.get("folder"))
     return str(caught.value)
 
 
 def test_what_does_not_fit_the_plan(tmp_path: Path) -> None:
     place, stateless = checkpoint(tmp_path / "place"), checkpoint(tmp_path / "stateless", state=False)
     fits = (SOURCE, COUNTS, STORE)
-    Origin(place).check(place, fits, tmp_path / "own", None)
+    Origin(place).check(place, fits, 1, tmp_path / "own", None)
     two = (SOURCE, PlannedVertex("more", Role.SOURCE, "kafka"), COUNTS, STORE)
     assert "has 2 sources, and the checkpoint" in refused(place, two)
     assert "keeps no state, and the checkpoint" in refused(place, (SOURCE, STORE))
@@ -130,7 +138,7 @@ def test_a_file_sink_goes_on_where_its_log_ends(tmp_path: Path) -> None:
     assert "ends with batch 1, and the" in refused(place, fits, folder=folder)
     for batch in (2, 3):
         (log / str(batch)).touch()
-        Origin(place).check(place, fits, None, folder)
+        Origin(place).check(place, fits, 1, None, folder)
     (log / "4").touch()
     assert "Spark's log has batches up to 4 already" in refused(place, fits, folder=folder)
 
@@ -140,7 +148,7 @@ def test_one_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     held = filelocks.lock(tmp_path / "driver.lock")
     assert held is not None
     for touch in (
-        lambda: Origin(place).check(place, (SOURCE, COUNTS, STORE), None, None),
+        lambda: Origin(place).check(place, (SOURCE, COUNTS, STORE), 1, None, None),
         lambda: adopt(lambda: place, tmp_path / "copy"),
     ):
         with pytest.raises(BeingWritten, match="is still being written by another driver"):
