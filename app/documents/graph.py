@@ -92,12 +92,12 @@ def _sql_fault(text: str) -> str | None:
 _Path = Annotated[Text, checked_by(_path_fault), Expected("an absolute path", 4096)]
 _Entry = Annotated[
     Text,
-    written_as(_ENTRY, "module:function, such as 'routes:with_airline'"),
+    written_as(_ENTRY.match, "module:function, such as 'routes:with_airline'"),
     Expected("module:function", 500),
 ]
 _Options = Annotated[dict[Key, Setting], Expected("a mapping of options", MAX_OPTIONS)]
 _SourceFormat = Annotated[
-    Text, written_as(_FORMAT, "the name of a format"), Expected("csv, rate or another format")
+    Text, written_as(_FORMAT.match, "the name of a format"), Expected("csv, rate or another format")
 ]
 _SinkFormat = Annotated[Text, checked_by(_sink_format_fault), Expected(_SINK_FORMAT)]
 
