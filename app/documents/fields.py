@@ -46,7 +46,7 @@ _Path = Annotated[Text, Expected("a path on the host of the server")]
 _Python = Annotated[_Path, checked_by(path_fault)]
 _Requirement = Annotated[Text, checked_by(requirement_fault), Expected(_REQUIREMENT)]
 _Coordinates = Annotated[Text, checked_by(package_fault), Expected(_COORDINATES)]
-_FileName = Annotated[Text, written_as(FILE_NAME, _FILE), Expected("a file name")]
+_FileName = Annotated[Text, written_as(FILE_NAME.match, _FILE), Expected("a file name")]
 _Variable = Annotated[str, checked_by(variable_fault)]
 
 

@@ -6,7 +6,6 @@ pydantic finds what is wrong, and where; the words are ours. A form says what it
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -202,9 +201,9 @@ def checked_by(fault_of: Callable[[str], str | None]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def written_as(pattern: re.Pattern[str], what: str) -> AfterValidator:
-    """Of a text that matches ``pattern``; ``what`` it should be else."""
-    return checked_by(lambda text: None if pattern.match(text) else f"should be {what}, found {shown(text)}.")
+def written_as(match: Callable[[str], object], what: str) -> AfterValidator:
+    """Of a text that ``match``, that of a pattern, finds; ``what`` it should be else."""
+    return checked_by(lambda text: None if match(text) else f"should be {what}, found {shown(text)}.")
 
 
 def _listed_once(values: tuple[str, ...]) -> tuple[str, ...]:

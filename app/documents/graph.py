@@ -60,7 +60,7 @@ _KNOWN_FORMATS: Final = (*FILE_FORMATS, *OWN_SINKS, "noop", "rate")
 _SINK_FORMAT: Final = f"{', '.join(OWN_SINKS)} or the name of a format of Spark's, such as parquet"
 _SIMILAR: Final = 0.75
 _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
-_ENTRY = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
+_ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
 
 
 def _sink_format_fault(name: str) -> str | None:
@@ -92,12 +92,12 @@ def _sql_fault(text: str) -> str | None:
 _Path = Annotated[Text, checked_by(_path_fault), Expected("an absolute path", 4096)]
 _Entry = Annotated[
     Text,
-    written_as(_ENTRY, "module:function, such as 'routes:with_airline'"),
+    written_as(_ENTRY.match, "module:function, such as 'routes:with_airline'"),
     Expected("module:function", 500),
 ]
 _Options = Annotated[dict[Key, Setting], Expected("a mapping of options", MAX_OPTIONS)]
 _SourceFormat = Annotated[
-    Text, written_as(_FORMAT, "the name of a format"), Expected("csv, rate or another format")
+    Text, written_as(_FORMAT.match, "the name of a format"), Expected("csv, rate or another format")
 ]
 _SinkFormat = Annotated[Text, checked_by(_sink_format_fault), Expected(_SINK_FORMAT)]
 

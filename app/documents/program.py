@@ -38,7 +38,7 @@ _PYTHON_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,196}\.py\Z")
 
 _Script = Annotated[
     Text,
-    written_as(_PYTHON_FILE, "the name of a Python file among the artifacts, such as job.py"),
+    written_as(_PYTHON_FILE.match, "the name of a Python file among the artifacts, such as job.py"),
     Expected("the file of a program, such as job.py", 300),
 ]
 _Argument = Annotated[str, checked_by(text_fault), Expected("a text", MAX_SETTING_CHARS)]
