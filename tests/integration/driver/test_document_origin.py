@@ -127,3 +127,54 @@ def test_what_does_not_go_with_the_checkpoint_is_not_started(
         own = [each for each in other.checkpoint_dir.rglob("offsets")]
         assert not own, "nothing was copied"
     assert files(origin) == before
+
+
+def refusal(other: Bench, document: dict[str, Any]) -> str:
+    """Why a job does not begin, of which nothing was copied."""
+    driver = other.start(document)
+    (failed,) = wait_for("the failure", lambda: other.control_plane.of_type("failed"))
+    assert driver.exit_status() == 4 and not failed["recoverable"]
+    assert not [*other.checkpoint_dir.rglob("offsets")], "nothing was copied"
+    return str(failed["error"])
+
+
+def test_all_queries_are_known_to_go_with_it_before_one_runs(rig: Bench, tmp_path: Path) -> None:
+    origin = stopped(rig)
+    (tmp_path / "next").mkdir()
+    with bench(tmp_path / "next") as other:
+        document = {**counting(other.directory, rows=None), "from": str(origin)}
+        document["vertices"].append({"name": "more", "inputs": ["numbers"], "sink": {"format": "noop"}})
+        said = refusal(other, document)
+    assert said == f"from: {origin} has no checkpoint of more, but those of store."
+
+
+def test_a_side_table_does_not_hide_that_the_state_is_another(rig: Bench, tmp_path: Path) -> None:
+    origin = stopped(rig)
+    (tmp_path / "next").mkdir()
+    (tmp_path / "side.csv").write_text("1\n")
+    with bench(tmp_path / "next") as other:
+        document = {**counting(other.directory, rows=None), "from": str(origin)}
+        side = {"format": "csv", "path": str(tmp_path / "side.csv"), "schema": "x BIGINT", "static": True}
+        document["vertices"].append({"name": "side", "source": side})
+        document["vertices"][1]["inputs"] = ["side", "numbers"]
+        document["vertices"][1]["sql"] = (
+            "SELECT cast(value % 97 AS STRING) AS k, count(*) AS n, sum(value) AS total "
+            "FROM numbers LEFT JOIN side ON x = value GROUP BY 1"
+        )
+        said = refusal(other, document)
+    assert "does not go with the state in" in said and "the key of 'counts' has field 1" in said, said
+
+
+def test_a_database_with_batches_of_a_later_epoch_is_refused(rig: Bench, tmp_path: Path) -> None:
+    document = counting(rig.directory, rows=None)
+    rig.start(document, {"counts": 2}, epoch=3)
+    rig.wait_batches(2)
+    origin = drained(rig)
+    (tmp_path / "next").mkdir()
+    with bench(tmp_path / "next") as other:
+        said = refusal(other, {**document, "from": str(origin)})
+    assert re.fullmatch(
+        r"The sqlite sink store has batches of the query up to \d+ on record, by epoch 3, and this job goes on with "
+        r"batch \d+, as epoch 1, which would be refused, or taken for one that was written\. .*",
+        said,
+    ), said
