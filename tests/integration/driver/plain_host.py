@@ -15,13 +15,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import Failure
-from app.driver.program.handle import Handle
 from app.driver.program.main_thread import run_program
 from app.driver.program.places import Places
-from app.driver.program.takeover import Takeover
+from app.driver.program.takeover import Start, Takeover
 from app.model.jobgraph import ProgramSpec
 
 
@@ -52,14 +50,12 @@ class PlainHost:
         self._session = SparkSession(context)
         return self._session
 
-    def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
-    ) -> StreamingQuery:
-        self.started.append(where)
-        handle.begin(writer)
+    def start(self, asked: Start) -> StreamingQuery:
+        self.started.append(asked.where)
+        asked.handle.begin(asked.writer)
         if (self._directory / "stop when it has started").exists():
             threading.Timer(3.0, self._stop).start()
-        return handle
+        return asked.handle
 
     def restarts(self, error: StreamingQueryException) -> bool:
         return False
