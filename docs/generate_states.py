@@ -36,11 +36,11 @@ EVENT_WORDS = {
     "SlotsChanged": "slots",
     "AttemptRunning": "driver runs",
     "StateRepartitioned": "state partitions",
+    "GraphAnalysed": "graph analysed",
     "QueryStarted": "query started",
     "QueryEnded": "query ended",
     "AttemptStartFailed": "start failed",
     "BatchCompleted": "batch committed",
-    "BatchAborted": "batch given up",
     "RegionFailed": "region failed",
     "RegionFinished": "region finished",
     "PlanApplied": "plan applied",
@@ -56,7 +56,6 @@ EVENT_WORDS = {
     "StopRequested": "stop",
     "VersionRequested": "new version",
     "EnvironmentReady": "environment of it ready",
-    "SuspendRequested": "suspend",
     "GlobalFailure": "global failure",
 }
 """Short labels of the event classes in the diagrams."""
@@ -103,9 +102,9 @@ def diagram(edges: Iterable[Edge], *, start: bool) -> str:
 def overview() -> str:
     """The generated part of states.md."""
     inner = [edge for edge in EDGES if edge.target not in ENDS]
-    ways_out = [edge for edge in EDGES if edge.target in ENDS and edge.event != "SuspendRequested"]
+    ways_out = [edge for edge in EDGES if edge.target in ENDS]
     rows = [
-        f"| [{phase}](states/{page_name(phase)}) | {STATUS.get(phase, 'FINISHED, CANCELED, FAILED or SUSPENDED')} "
+        f"| [{phase}](states/{page_name(phase)}) | {STATUS.get(phase, 'FINISHED, CANCELED or FAILED')} "
         f"| {sum(1 for source, event in TABLE if source == phase and event != ENTRY)} |"
         for phase in PHASES
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from app.model.requirements import Requirements
-from app.model.rescale import TerminalState
 from app.store import tables
 from app.store.codec import REQUIREMENTS
 from app.store.store import Store
@@ -17,13 +16,3 @@ async def requirements(store: Store, job_id: str) -> list[Requirements]:
     query = select(table).where(table.c.job_id == job_id).order_by(table.c.version.desc())
     rows = await store.read(lambda connection: connection.execute(query).all())
     return [REQUIREMENTS.value(row) for row in rows]
-
-
-async def totals(store: Store, job_id: str) -> dict[TerminalState, tuple[int, ...]]:
-    """What is counted of all rescales, those that were removed included: their number, and the least, the greatest and
-    the sum of their durations in ms."""
-    query = select(tables.rescale_totals).where(tables.rescale_totals.c.job_id == job_id)
-    rows = await store.read(lambda connection: connection.execute(query).all())
-    return {
-        TerminalState(row.terminal_state): (row.records, row.min_ms, row.max_ms, row.sum_ms) for row in rows
-    }

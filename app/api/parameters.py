@@ -182,7 +182,7 @@ Deadline = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,3} (ms|s|min)$"}),
     Header(
         alias="X-Slotwise-Deadline",
-        description="Until when new bounds may wait for their slots, while the former ones hold: a duration, or an "
+        description="Until when new bounds may wait for their slots, while those before hold: a duration, or an "
         "instant (ISO 8601) with its offset from UTC. At most 30 days ahead.",
     ),
 ]
@@ -191,6 +191,6 @@ OnDeadline = Annotated[
     Header(
         alias="X-Slotwise-On-Timeout",
         description="What happens at the deadline: COMMIT brings the bounds into force as far as the slots allow, "
-        "ROLLBACK (if not given) brings the former ones back.",
+        "ROLLBACK (if not given) drops them.",
     ),
 ]

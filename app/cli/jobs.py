@@ -30,7 +30,7 @@ from app.cli.output import (
 )
 from app.model.status import TERMINAL_STATUSES
 
-HEADLINE_MAX_CHARS = 300
+HEADLINE_MAX_CHARS = 1_000
 RESTART_PATIENCE_S = 60.0
 """A server that is started anew may be away for so long."""
 

@@ -1,13 +1,13 @@
 """What becomes of declared bounds, for `slotwise require --wait`.
 
 The answer of the PUT names the rescale that the bounds lead to. In two cases a later record tells what became of
-them: after a failover, whose own record brings them into force; and after a wait for their deadline, in which the job
-may take slots by the former bounds, give slots back, or fail.
+them: after a failover, whose own record brings them into force; and if they wait for their deadline. Meanwhile the job
+may take slots by the bounds that hold, give slots back, or fail. Once they are applied, the queue names the record by
+which that was done; when they have left the queue, they are in force or dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from app.cli.client import Client, Json
@@ -16,14 +16,13 @@ from app.cli.events import JobChanges
 from app.cli.output import warn
 from app.cli.rescales import history
 from app.cli.waiting import ClusterWatch
-from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
 from app.model.status import TERMINAL_STATUSES
 
 _RECORDS = 20
 """The newest ones. More do not begin between two looks."""
 _FAILOVER = TerminatedReason.JOB_FAILOVER_RESTARTING
 _OVERTAKEN = TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED
-
 Record = dict[str, Any]
 
 
@@ -36,14 +35,16 @@ class Outcome(NamedTuple):
     successor: Record | None = None
 
 
-def wait_for_outcome(client: Client, job_id: str, version: int | None, rescale: str | None) -> Outcome:
+def wait_for_outcome(
+    client: Client, job_id: str, version: int | None, rescale: str | None, *, has_deadline: bool
+) -> Outcome:
     """What has become of the bounds of ``version``. ``rescale``: the uuid of the record that they lead to.
 
     Raises:
         CliError: while the bounds waited for their deadline others were declared, or the job ended; or the record is
             not kept.
     """
-    declared, watch = _Declared(version), ClusterWatch()
+    declared, watch = _Declared(version, has_deadline=has_deadline), ClusterWatch()
     with JobChanges(client, job_id) as changes:
         while True:
             # Asked before the records: a job that has ended makes no further ones.
@@ -72,16 +73,16 @@ def _details(client: Client, job_id: str, rescale: str) -> Record | None:
 
 
 class _Declared:
-    """Bounds that were declared as ``version``."""
+    """Bounds that were declared as ``version``. ``has_deadline``: they may wait in the queue."""
 
-    def __init__(self, version: int | None) -> None:
-        self._version = version
+    def __init__(self, version: int | None, *, has_deadline: bool) -> None:
+        self._version, self._has_deadline = version, has_deadline
         self._own: Record | None = None
         """Their record, as it was last seen."""
         self._numbers: set[int] = set()
         """Of the records that the server names as theirs."""
         self._asked: dict[str, Json] = {}
-        """What was declared when they were first seen to wait for their deadline, of the vertices that waited."""
+        """The bounds that were seen to wait for their deadline, by vertex."""
         self._ended: set[int] = set()
         self._others: set[int] = set()
         """The numbers of records that had ended while they waited, which tell of something else."""
@@ -92,11 +93,11 @@ class _Declared:
         ``explained``."""
         over = explained["status"] in TERMINAL_STATUSES
         was, self._own = self._own, own or self._own
-        waits = next((one for one in explained["pending"] if one["version"] == self._version), None)
-        if waits is not None:
+        queued = next((one for one in explained["queued"] if one["version"] == self._version), None)
+        if queued is not None:
             self._others = self._ended
-            self._asked = self._asked or _bounds(explained, waits["former"])
-            self._numbers |= {waits["rescale"]} - {None}
+            self._asked |= queued["bounds"]
+            self._numbers |= {queued["rescale"]} - {None}
         if own is None and (was is None or not was["terminalState"]):
             if was is None and (over or explained["schedulerState"] == "Created"):
                 return Outcome() if over else None
@@ -111,7 +112,7 @@ class _Declared:
         if not since or since[0]["number"] > first:
             since.insert(0, self._own)
         self._ended = {one["number"] for one in since if one["terminalState"]}
-        found = None if waits else self._found(explained, since, over=over)
+        found = None if queued else self._found(explained, since, over=over)
         self._tell_of_failovers(since, found)
         return found
 
@@ -121,9 +122,12 @@ class _Declared:
             if back["rollbackOf"] in self._numbers and is_undoing(back):
                 own = next((one for one in since if one["number"] == back["rollbackOf"]), self._own)
                 return Outcome(own, back)
-        if self._others and _bounds(explained, self._asked) != self._asked:
-            raise CliError("Other bounds were declared while these waited for their deadline.")
         left = [one for one in since if one["number"] not in self._others]
+        if not _hold(explained, self._asked):
+            raise CliError("Other bounds were declared while these waited for their deadline.")
+        if self._asked or (self._has_deadline and _is_told(self._own)):
+            # They have left the queue, and hold: their plan is in force.
+            left = [one for one in left if not one["terminalState"] or _is_of_rescale(one)][-1:]
         if over and not left:
             raise CliError("The job ended while the bounds waited for their deadline.")
         for record in left or since[-1:]:
@@ -151,10 +155,26 @@ class _Declared:
 
 
 def is_undoing(back: Record) -> bool:
-    """Whether a way back brings the former bounds back, and not only their parallelism."""
+    """Whether a way back takes the bounds back, and not only their parallelism."""
     return bool(back["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT)
 
 
-def _bounds(explained: Json, vertices: Iterable[str]) -> dict[str, Json]:
-    names, declared = ("lowerBound", "upperBound"), explained["vertices"]
-    return {vertex: [declared[vertex][name] for name in names] for vertex in vertices}
+def _is_told(record: Record | None) -> bool:
+    """Whether the record has ended as it began: others were open, and its bounds wait, or have another one."""
+    return record is not None and record["endTimestampInMillis"] == record["startTimestampInMillis"]
+
+
+def _is_of_rescale(record: Record) -> bool:
+    carried_out = record["terminalState"] in (TerminalState.COMPLETED, TerminalState.FAILED)
+    return carried_out and record["rollbackOf"] is None
+
+
+def _hold(explained: Json, asked: dict[str, Json]) -> bool:
+    """Whether the bounds ``asked`` hold, as far as their vertices are in the graph."""
+    declared = explained["vertices"]
+    return all(
+        declared[vertex][name] == own[name]
+        for vertex, own in asked.items()
+        if vertex in declared
+        for name in own
+    )

@@ -35,7 +35,7 @@ DeadlineOption = Annotated[
     typer.Option(
         metavar="DURATION|INSTANT",
         show_default=False,
-        help="Until when the bounds may wait for all their slots, while the former ones hold: 120s, 5min, or "
+        help="Until when the bounds may wait for all their slots, while those before hold: 120s, 5min, or "
         "2026-11-26T03:00:00Z.",
     ),
 ]
@@ -45,7 +45,7 @@ OnTimeoutOption = Annotated[
         show_default=False,
         case_sensitive=False,
         help="What happens at the deadline: COMMIT uses the available slots, ROLLBACK (the default) "
-        "brings the former bounds back.",
+        "drops the new bounds.",
     ),
 ]
 
@@ -100,7 +100,8 @@ def require(
             if earlier:
                 warn(f"The deadline does not count for {', '.join(earlier)}, whose bounds have one already.")
             if wait:
-                outcome = wait_for_outcome(client, job_id, version, answer.get("X-Slotwise-Rescale"))
+                rescale, waits = answer.get("X-Slotwise-Rescale"), deadline is not None
+                outcome = wait_for_outcome(client, job_id, version, rescale, has_deadline=waits)
                 explained = client.get(f"/jobs/{job_id}/explanation")
                 short, why = _missing(explained), _why_taken_back(explained, outcome)
     waited_ms = int((time.monotonic() - began) * 1000)
@@ -155,7 +156,7 @@ def _refuse_end(job: str, bounds: list[str], outcome: Outcome, why: str) -> None
     """The error of a rescale that did not succeed, or was taken back."""
     record, back, successor = outcome
     if back is not None and is_undoing(back):
-        raise TakenBack(why, "The former bounds are declared again; the job runs as before.")
+        raise TakenBack(why, "The bounds before hold; the job runs as before.")
     if back is not None:
         raise TakenBack(
             f"The rescale was taken back: {why}",

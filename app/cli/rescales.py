@@ -93,7 +93,7 @@ def cancel_rescale(
     ] = None,
     reason: ReasonOption = None,
 ) -> None:
-    """Cancel a rescale that waits for slots or for its time: the bounds before it come back."""
+    """Cancel a rescale that waits for slots or for its time: the bounds before it hold."""
     client, job_id = call.client, call.client.find_job(job, "change")
     uuid = uuid_of_waiting(client, job_id) if record is None else find_record(client, job_id, record)
     headers = new_key() | ({"X-Slotwise-Reason": reason} if reason else {})
@@ -101,7 +101,7 @@ def cancel_rescale(
     version = int(answer["ETag"].strip('"'))
     call.answer(
         {"jobid": job_id, "rescaleUuid": uuid, "version": version},
-        f"Canceled; the bounds before are back, as version {version}.",
+        f"Canceled; the bounds before hold, as version {version}.",
     )
 
 

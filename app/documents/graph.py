@@ -49,7 +49,6 @@ from app.model.jobgraph import (
 from app.model.locations import plain_location
 from app.model.sentences import hint, shown
 from app.model.sink_formats import OWN_SINKS
-from app.model.sqltext import SqlTextError, check_query, tokens_of
 
 MAX_INPUTS: Final = 50
 MAX_KEYS: Final = 100
@@ -79,14 +78,6 @@ def _path_fault(path: str) -> str | None:
         f"{shown(path)} is relative: an absolute path is expected. (slotwise submit makes paths absolute, seen from "
         "the graph file's folder.)"
     )
-
-
-def _sql_fault(text: str) -> str | None:
-    try:
-        check_query(tokens_of(text))
-    except SqlTextError as error:
-        return str(error)
-    return None
 
 
 _Path = Annotated[Text, checked_by(_path_fault), Expected("an absolute path", 4096)]
@@ -206,7 +197,7 @@ class VertexForm(Form):
     one_of = ("source", "sql", "python", "sink")
     name: Name
     source: Given[SourceForm] = None
-    sql: Given[Annotated[Text, checked_by(_sql_fault), Expected("a SQL text")]] = Field(
+    sql: Given[Annotated[Text, Expected("a SQL text")]] = Field(
         None, description="A query that reads its inputs by their names."
     )
     python: Given[_Entry] = Field(None, description="module:function in one of the artifacts.")
@@ -215,7 +206,7 @@ class VertexForm(Form):
     parallelism: Given[Tasks] = Field(None, description="The initial upper bound.")
     lower_bound: Tasks = Field(1, description="The initial lower bound.")
     max_parallelism: Given[Tasks] = Field(None, description="For a stateful vertex: its state partitions.")
-    stateful: Given[Flag] = None
+    stateful: Given[Flag] = Field(None, description="Without meaning: Spark says what keeps state.")
     slot_sharing_group: Name = DEFAULT_SLOT_SHARING_GROUP
 
     def raw(self, index: int, job_type: JobType) -> RawVertex:
@@ -231,8 +222,7 @@ class VertexForm(Form):
             upper,
             self.lower_bound,
             self.max_parallelism,
-            self.stateful,
-            self.slot_sharing_group,
+            slot_sharing_group=self.slot_sharing_group,
         )
 
     def _operation(self, job_type: JobType) -> Operation:

@@ -20,9 +20,10 @@ from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
 from app.driver.load import LoadNews, spark_figures
 from app.driver.plans import Plans, PlanSteps
+from app.driver.program.asked import Shared
 from app.driver.progress import Committed, Ended, measured
 from app.driver.session import is_stopped
-from app.driver.started_query import Shared, StartedQuery
+from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders, VertexBatch

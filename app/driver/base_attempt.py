@@ -128,27 +128,26 @@ class BaseAttempt(ABC):
 
     # -- start
 
-    def _begin(self) -> tuple[SparkSession, Functions]:
+    def _begin(self) -> SparkSession:
         """Claim the checkpoint, make the job's functions known, and open a session."""
-        functions = self._prepare()
+        self._prepare()
         session = self._open_session(self.spec)
-        self._equip(session, functions)
-        return session, functions
+        self._equip(session)
+        return session
 
-    def _prepare(self) -> Functions:
+    def _prepare(self) -> None:
         """What comes before a session."""
         spec = self.spec
         claim_checkpoint(
             self._checkpoint_dir, lock_file=self._lock_file, attempt=spec.attempt, epoch=spec.epoch
         )
-        functions = self._functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
-        functions.install()
+        self._functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
+        self._functions.install()
         self._check_paths()
         if spec.executors:
             check_cluster_conf(spec.spark_conf, spec.master)
-        return functions
 
-    def _equip(self, session: SparkSession, functions: Functions) -> None:
+    def _equip(self, session: SparkSession) -> None:
         """Wait for the executors of ``session``, and give it the job's files."""
         spec = self.spec
         if spec.executors:
@@ -165,7 +164,7 @@ class BaseAttempt(ABC):
             )
             self._executors.await_first()
             self._sight.check(self._executors.active)
-        add_files(session, (str(file) for file in functions.files))
+        add_files(session, (str(file) for file in self._functions.files))
 
     def _keep_to_slots(self, session: SparkSession) -> None:
         """Let ``session`` run as many tasks at once as the job holds slots."""

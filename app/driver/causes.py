@@ -158,7 +158,8 @@ _SAYS_NOTHING: Final = re.compile(
     r"(?:^|^null|^(?:[\w$]+\.)+[A-Z][\w$]+"
     r"|Exception thrown in awaitResult|Job aborted|Writing job aborted|Task failed while writing rows"
     r"(?: to \S+)?|cancelled because SparkContext was shut down|An error occurred while calling \S+"
-    r"|Multiple failures in stage materialization|and provide the full stack trace)[\s.:]*$"
+    r"|Multiple failures in stage materialization|and provide the full stack trace"
+    r"|Encountered error while reading file \S+)[\s.:]*$"
 )
 
 WORKER_CRASHED: Final = "Python worker crashed"

@@ -154,14 +154,18 @@ _BEHIND = re.compile(r"at [\w.$/<>-]+\(|at (?:org|java|scala)\.|JVM stacktrace|D
 # The first node of a plan that streams or is not resolved, behind what Spark says of it.
 _PLAN = re.compile(r"[~'!][A-Z]\w+")
 _CAUSED_BY = re.compile(r"^\s*Caused by: ", re.MULTILINE)
+_POSITION = re.compile(r"\(line \d+, pos \d+\)")
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _SQL_STATE = re.compile(r"(?<!\s)\s*+SQLSTATE: \w{5}\s*+\Z")
 _LIBRARY = ("/pyspark/", "/py4j/", "/app/driver/", "<frozen", "site-packages")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 
 
-def describe(error: BaseException, *, vertex: str | None = None, place: str | None = None) -> Failure:
-    """``error`` as a sentence with its place, for a report. ``place``: file and line, if they are known already."""
+def describe(
+    error: BaseException, *, vertex: str | None = None, place: str | None = None, query: str | None = None
+) -> Failure:
+    """``error`` as a sentence with its place, for a report. ``place``: file and line, if they are known already.
+    ``query``: by its sink, in which it came up; which vertex has failed is not known."""
     stack = "".join(traceback.format_exception(error))
     if isinstance(error, DriverError) and error.failure is not None:
         return replace(error.failure, vertex=error.vertex or error.failure.vertex or vertex)
@@ -171,7 +175,7 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
         return _ruled(replace(said, by_files=error.by_files), chain)
     text = _text_of(error) if came_through_spark(error) else None
     name, message, found = _root_cause(error, stack, text)
-    where = f"Vertex {vertex}" if vertex else "The job"
+    where = f"Vertex {vertex}" if vertex else f"The query of {query}" if query else "The job"
     message += next((hint for known, hint in _HINTS.items() if known in message), "")
     lead = place or (f"{where} failed at {found}" if found else f"{where} failed")
     sentence = f"{lead}: {name}: {message}" if message else f"{lead}{':' if place else ' with'} {name}."
@@ -226,7 +230,9 @@ def _told(text: str, stack: str = "") -> str:
 def _text_of(error: BaseException) -> str:
     """What ``error``, of Spark's, says of what happened; of causes in Java, the innermost that says something."""
     if type(error).__name__ != "Py4JJavaError":
-        return _told(str(error), getattr(error, "_stackTrace", ""))
+        text = str(error)
+        told, read = _told(text, getattr(error, "_stackTrace", "")), _READING.search(text)
+        return told if read is None or read[1] in told else f"file {read[1]}: {told}"
     found, file = "", ""
     try:
         for java in java_causes(getattr(error, "java_exception", None)):
@@ -255,8 +261,10 @@ def _first_paragraph(text: str) -> str:
         if not line.strip() and kept:
             break
         kept.append(line.strip())
-    paragraph = " ".join(kept)
-    return paragraph.partition("SQLSTATE: ")[0].rstrip().removesuffix(";")
+    told, _, behind = " ".join(kept).partition("SQLSTATE: ")
+    told = told.rstrip().removesuffix(";")
+    at = _POSITION.search(behind)
+    return f"{told.removesuffix('.')} {at[0]}" if at else told
 
 
 def _place(text: str) -> str | None:

@@ -17,7 +17,8 @@ from app.driver.sinks.base import BatchRef, Sink
 from app.driver.valves.query_valves import Valves
 
 if TYPE_CHECKING:
-    from app.driver.started_query import Shared, StartedQuery
+    from app.driver.program.asked import Shared
+    from app.driver.started_query import StartedQuery
 
 _START_S = 60.0
 
@@ -83,7 +84,7 @@ class Gateway:
                 raise
             except Exception as error:
                 # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
-                raise DriverError.of(describe(error)) from error
+                raise DriverError.of(describe(error, query=self._query.query.sink.name)) from error
             self._runs[batch_id] = replace(self._runs[batch_id], output_rows=written.rows)
 
     def end(self, batch_id: int) -> None:

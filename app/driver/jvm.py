@@ -225,7 +225,7 @@ def start_jvm(
     if link is not None:
         link.symlink_to(scratch_dir)
         extra = (*extra, f"-Duser.dir={link}")
-    environment = _spark_environment()
+    environment = _spark_environment(scratch_dir)
     asked = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
     if not any(map(LOG4J_FILE.match, asked)):
         asked.append(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}")
@@ -245,7 +245,7 @@ def start_jvm(
     return Jvm(process, info_file, heap.removeprefix(_HEAP), environment, log_begins)
 
 
-def _spark_environment() -> dict[str, str]:
+def _spark_environment(scratch_dir: Path) -> dict[str, str]:
     """The environment of the JVM, also set for this process: Python workers are started by the JVM from it.
 
     Without SPARK_HOME: with it the JVM puts PySpark's zip file first on the path of its Python processes, which then
@@ -255,11 +255,16 @@ def _spark_environment() -> dict[str, str]:
     """
     for name in ("SPARK_HOME", "SPARK_CONF_DIR"):
         os.environ.pop(name, None)
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
-    if root in map(os.path.abspath, sys.path):
-        # In the environment of a job it is not: there the workers have no use for what is ours.
-        paths.insert(0, root)
+    root = own = str(Path(__file__).resolve().parents[2])
+    if root not in map(os.path.abspath, sys.path):
+        # In the environment of a job: workers read sources of ours, and nothing else that lies beside this package.
+        package, workers = Path(root, __name__.partition(".")[0]), scratch_dir.absolute() / "workers"
+        workers.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            (workers / package.name).symlink_to(package)
+        own = str(workers)
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [own, *(path for path in given if path and path not in (root, own))]
     os.environ.update(
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,

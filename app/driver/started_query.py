@@ -1,5 +1,5 @@
-"""One run of a query in an attempt: its number of tasks, its batches, its state, and its end. How it is started is in
-`app.driver.program.query.ProgramQuery`.
+"""One run of a query in an attempt, with valves in Spark's own plan and a gateway before its sink: its start, its
+batches, its number of tasks, its state, and its end.
 
 Methods are called by the attempt's own thread only.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from app.driver.causes import WORKER_CRASHED
@@ -24,17 +22,20 @@ from app.driver.damaged import named
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.file_backlog import FileBacklog
 from app.driver.gap_meter import GapMeter
+from app.driver.gate import start_behind
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.load import spark_figures
-from app.driver.plans import DriverPlan, Plans
+from app.driver.plans import DriverPlan
+from app.driver.program.asked import Asked, Shared
+from app.driver.program.facts import PLAN_NOTE, plan_digest
+from app.driver.program.origin import SINK_NOTE
 from app.driver.progress import Committed
-from app.driver.sources.planned_files import note_sizes
+from app.driver.scala import scala_context
+from app.driver.sources.planned_files import check_planned_files, note_sizes
 from app.driver.state_places import StatePlaces
-from app.driver.upkeep import Upkeep
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
-from app.driver.valves.spark import execution_of
-from app.model.analysis import Query
+from app.driver.valves.spark import copy_of_writer, execution_of, replace_frame
 
 _POLL_S = 0.1
 # A query without data is seen at each look, unless a look at its sources takes long.
@@ -43,43 +44,22 @@ _IDLE_S = 5.0
 _FIRST_PLANNING_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What the queries of an attempt have in common.
-
-    ``may_commit`` raises if the job is somebody else's. ``limit_ms``: for how long a batch may run; 0: for ever.
-    ``places`` makes those of some state on a cluster, for a key; None: state is in this process. ``measure_load``: see
-    `app.driver.load.SparkFigures.in_full`. ``since_ms``: as `GapMeter` has it, of a query that is started now.
-    ``epoch``: of the job's owner.
-    """
-
-    plans: Plans
-    lock_file: str
-    may_commit: Callable[[], None]
-    limit_ms: int = 0
-    measure_load: bool = True
-    between_batches: Callable[[], None] = lambda: None
-    places: Callable[[str], StatePlaces] | None = None
-    since_ms: Callable[[], int] = lambda: 0
-    epoch: Callable[[], int] = lambda: 0
-
-
-class StartedQuery(ABC):
+class StartedQuery:
     """Everything about one run of one query."""
 
-    def __init__(
-        self,
-        query: Query,
-        shared: Shared,
-        *,
-        checkpoint_dir: Path,
-        begun_in: Path | None = None,
-        upkeep: Upkeep,
-    ) -> None:
-        """``begun_in``: where begun batches are noted, if not in the checkpoint."""
-        self.query = query
-        self._upkeep = upkeep
-        self.checkpoint_dir = checkpoint_dir
+    def __init__(self, asked: Asked, shared: Shared) -> None:
+        asked.prepare()
+        (asked.own_dir / SINK_NOTE).write_text(asked.query.sink.name, encoding="utf-8")
+        if asked.checkpoint is None and asked.vertices:
+            (asked.own_dir / PLAN_NOTE).write_text(plan_digest(asked.frame), encoding="ascii")
+        self.asked = asked
+        self.query = query = asked.query
+        self.checkpoint_dir = asked.place or Path(asked.location)
+        # The job's own directory for the query, where begun batches are noted.
+        self._begun_in = asked.own_dir
+        self.ends_by_itself = asked.facts.ends_by_itself
+        # Spark has told of its end, and tells nothing of it any more.
+        self.is_silent = False
         # The newest plan that it has run at: its number, and its version once all of its steps are reached.
         self.reached = 0
         self.applied_version = 0
@@ -93,10 +73,9 @@ class StartedQuery(ABC):
         self._places: dict[str, StatePlaces] = {}
         if (places := shared.places) is not None:
             self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
-        self._begun_in = begun_in or checkpoint_dir
         self.gateway = Gateway(self, shared)
         since_ms = shared.since_ms()
-        self._past = read_past(checkpoint_dir, begun_in=self._begun_in, since_ms=since_ms)
+        self._past = read_past(self.checkpoint_dir, begun_in=self._begun_in, since_ms=since_ms)
         self.gaps = GapMeter(self._past, since_ms)
         self._has_begun = False
         self._idle_noted = -1
@@ -110,26 +89,50 @@ class StartedQuery(ABC):
         self._busy_since: float | None = None
         self._idle_at = -_IDLE_S
 
-    @abstractmethod
     def start(self) -> None:
-        """Start it.
+        """In the thread of the program, and when it is started again in that of the attempt.
 
         Raises:
-            DriverError: a vertex cannot be built, or its sink cannot be written.
+            DriverError: a file of the batch that is planned and not committed is not what it was; or a vertex of a
+                document cannot be built, or its sink cannot be written.
         """
+        asked = self.asked
+        asked.upkeep.prepare(self._shared.lock_file)
+        if asked.place is not None:
+            check_planned_files(asked.place, notes=asked.own_dir, may_be_gone=asked.files_may_be_gone)
+        frame = asked.frame_at(self._plans.current.parallelism)
+        spark_query = start_behind(self.gateway, asked.session, partial(self._begin, frame))
+        self._spark_query = spark_query
+        self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
+        self._valves = Valves(spark_query, self.query)
+        self._figures = spark_figures(asked.session.sparkContext, in_full=self._shared.measure_load)
+        self.batches = BatchReader(self.query, self._valves, self._figures, self.run_id)
+        self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
+        self.gateway.started(self._valves)
+
+    def _begin(self, frame: DataFrame) -> StreamingQuery:
+        asked = self.asked
+        writer = copy_of_writer(asked.writer).option("checkpointLocation", asked.location)
+        # Spark's thread of a query takes them, such as its scheduler pool, from the one that starts it.
+        scala_context(asked.session.sparkContext).setLocalProperties(asked.properties.clone())
+        replace_frame(writer, frame)
+        with asked.state_partitions():
+            if self._once:
+                return asked.handle.begin_unseen(writer.trigger(once=True))
+            return asked.handle.begin(writer)
 
     # -- in the thread of the query, by its gateway
 
     def begins(self, batch_id: int) -> None:
         """The first of a batch: nothing of it has run."""
-        self._upkeep.begins(self, batch_id)
+        self.asked.upkeep.begins(self, batch_id)
         mark_begun(self._begun_in, batch_id, is_first=not self._has_begun)
         self._has_begun = True
         note_sizes(self.checkpoint_dir, batch_id, self._begun_in)
 
     def between_batches(self) -> None:
         self._shared.between_batches()
-        self._upkeep.between_batches()
+        self.asked.upkeep.between_batches()
 
     def place(self, valves: Valves, planned: Any) -> bool:
         """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
@@ -139,7 +142,7 @@ class StartedQuery(ABC):
 
     def written(self, batch_id: int) -> None:
         """Spark's sink has the batch, and its commit is next."""
-        self._upkeep.written(batch_id)
+        self.asked.upkeep.written(batch_id)
 
     # -- what happened
 
@@ -150,7 +153,7 @@ class StartedQuery(ABC):
 
     def take_plan(self) -> None:
         """Set the valves to the numbers of the newest plan."""
-        self._upkeep.plan_changed(self._plans.current.parallelism)
+        self.asked.upkeep.plan_changed(self._plans.current.parallelism)
         if self.is_active:
             self._valves.set(self._plans.current.parallelism)
 
@@ -168,7 +171,7 @@ class StartedQuery(ABC):
         if run is not None and run.output_rows is None:
             run = replace(run, output_rows=happening.output_rows)
         if plan.number >= self._plans.current.number:
-            self._upkeep.settled(plan.parallelism)
+            self.asked.upkeep.settled(plan.parallelism)
         self._note_committed(happening, plan, now_ms)
         return run, plan
 
@@ -220,16 +223,6 @@ class StartedQuery(ABC):
     def settled(self) -> int:
         """The number of the newest plan that it has run at and all of whose state is in its place, 0 if some is not."""
         return self.reached if self._state_is_even else 0
-
-    def _started(self, spark_query: StreamingQuery, context: SparkContext) -> None:
-        """Spark has started the query as ``spark_query``, with valves in its plan."""
-        self._spark_query = spark_query
-        self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
-        self._valves = Valves(spark_query, self.query)
-        self._figures = spark_figures(context, in_full=self._shared.measure_load)
-        self.batches = BatchReader(self.query, self._valves, self._figures, self.run_id)
-        self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
-        self.gateway.started(self._valves)
 
     @property
     def longest_batch_ms(self) -> int:
@@ -303,7 +296,7 @@ class StartedQuery(ABC):
             if error is None or BoundaryStop.MARK in str(error):
                 return None
             # Outside of what is ours: in the plan, in the source or the sink, or where Spark commits.
-            failure = replace(describe(error), batch_id=self.committed_batches)
+            failure = replace(describe(error, query=self.query.sink.name), batch_id=self.committed_batches)
         failure = named(failure, self.checkpoint_dir)
         if failure.user_error == WORKER_CRASHED:
             failure = self.batches.with_functions(failure)
@@ -344,6 +337,7 @@ class StartedQuery(ABC):
     def ended(self) -> None:
         """Spark has said that it is over; what it had to say of batches was said before."""
         self.gateway.ended()
+        self.is_silent = True
 
     def close(self) -> None:
         """Stop whatever runs, at once."""

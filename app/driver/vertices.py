@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError, describe, one_line
@@ -94,7 +96,7 @@ def apply_operation(
             # Texts read it by the name of its vertex.
             quoted = "`" + edge.vertex_name.replace("`", "``") + "`"
             frame._jdf.createOrReplaceTempView(quoted)
-        return session.sql(operation.text)
+        return session.sql(_query_of(session, vertex, operation.text))
     assert isinstance(operation, PythonSpec)
     try:
         result = functions(operation.entry)(*inputs)
@@ -108,12 +110,34 @@ def apply_operation(
             f"{type(result).__name__}.",
             vertex=vertex.name,
         )
-    if vertex.stateful:
+    if result.isStreaming:
         try:
             equip_state_workers(result, functions.paths)
         except DriverError as error:
             raise DriverError(f"Vertex {vertex.name}: {error}", vertex=vertex.name) from error
     return result
+
+
+def _query_of(session: SparkSession, vertex: JobVertex, text: str) -> str:
+    """The ``text`` of ``vertex``, which is one query: `SparkSession.sql` would run anything.
+
+    Raises:
+        ParseException: Spark does not understand it. DriverError: it is another statement.
+    """
+    parser = session._jsparkSession.sessionState().sqlParser()
+    # `parseQuery` takes no semicolon. Behind the last one there may be comments, which may have some too.
+    ends = [len(text), *(at for at in range(len(text) - 1, -1, -1) if text[at] == ";")]
+    for end in ends:
+        with contextlib.suppress(ParseException):
+            parser.parseQuery(text[:end])
+            parser.parsePlan(f"SELECT 1{text[end:]}")
+            return text[:end]
+    # What is no statement at all says where.
+    parser.parsePlan(text)
+    raise DriverError(
+        f"Vertex {vertex.name}: its SQL text should be one query that only reads, such as SELECT; a sink writes.",
+        vertex=vertex.name,
+    )
 
 
 def guarded(vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:

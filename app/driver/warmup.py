@@ -15,14 +15,14 @@ from app.driver import gate
 from app.driver.failures import Failure
 from app.driver.host_slots import counter
 from app.driver.plans import Plans
+from app.driver.program.asked import Asked, Shared
 from app.driver.program.document import DocumentQuery
 from app.driver.program.places import Places
-from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.takeover import Host, Start, Takeover
 from app.driver.progress import Ended, Happening, QueryListener
-from app.driver.session import open_session
+from app.driver.session import close_session, open_session
 from app.driver.sinks.base import run_without_output
-from app.driver.started_query import Shared
+from app.driver.started_query import StartedQuery
 from app.driver.valves.spark import self_test
 from app.driver.vertices import Functions
 from app.model.analysis import queries
@@ -30,6 +30,7 @@ from app.model.graphdoc_build import RawInput, RawVertex, vertices_of
 from app.model.grapherrors import Errors
 from app.model.jobgraph import JobGraph, JobType, OutputMode, PythonSpec, SinkSpec, SourceSpec, SqlSpec
 from app.model.protocol import DriverSpec
+from app.model.statefulness import analysed
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def _graph(source: SourceSpec) -> JobGraph:
         ),
         RawVertex(3, "store", sink, (RawInput("", "named"),), 1),
     )
-    return JobGraph("warm-up", JobType.STREAMING, vertices_of(Errors(), "warm-up", JobType.STREAMING, raw))
+    graph = JobGraph("warm-up", JobType.STREAMING, vertices_of(Errors(), "warm-up", JobType.STREAMING, raw))
+    return analysed(graph, {graph.by_name["counts"].id})
 
 
 def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | None:
@@ -60,6 +62,7 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
 
     A failure costs speed only: it is logged, and there is no session.
     """
+    session = None
     try:
         session = open_session(
             app_name="slotwise", master=master, work_dir=str(directory), socket_dir=socket_dir, conf={}
@@ -73,6 +76,9 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
             shutil.rmtree(directory / "warm-up", ignore_errors=True)
     except Exception:
         log.exception("the warm-up failed; the driver goes on cold")
+        if session is not None:
+            # A JVM has one SparkContext.
+            close_session(session)
         return None
     return session
 
@@ -102,7 +108,7 @@ def _run(session: SparkSession, directory: Path) -> None:
 
     host = _Warming(graph, directory)
     calls = Takeover(host, Places(directory, __name__), {})
-    query = DocumentQuery(queries(graph)[0], session, Functions(directory, ()), calls)
+    query = DocumentQuery(graph, queries(graph)[0], session, Functions(directory, ()), calls)
     listener = QueryListener(tell)
     listener.listen(query.session)
     try:
@@ -143,7 +149,7 @@ class _Warming(Host):
             work_dir=place,
             artifacts_dir=place,
         )
-        self.running: ProgramQuery | None = None
+        self.running: StartedQuery | None = None
 
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         raise AssertionError(conf)
@@ -154,6 +160,6 @@ class _Warming(Host):
     def start(self, asked: Start) -> StreamingQuery:
         assert asked.document is not None
         known = Asked.by_document(asked, asked.document.query)
-        self.running = ProgramQuery(known, Shared(self._plans, "", lambda: None))
+        self.running = StartedQuery(known, Shared(self._plans, "", lambda: None))
         self.running.start()
         return asked.handle

@@ -12,6 +12,7 @@ from app.model.analysis import Query, queries
 from app.model.jobgraph import JobGraph, JobType, JobVertex, PlannedSpec, SinkSpec, SourceSpec
 from app.model.locations import plain_location
 from app.model.sentences import shown
+from app.model.statefulness import assumed_as
 
 _PLACES = frozenset(
     {"path", "subscribe", "subscribepattern", "assign", "topic", "table", "dbtable", "host", "port"}
@@ -30,7 +31,7 @@ def incompatibilities(before: JobGraph, after: JobGraph, *, redistributed: bool 
     if after.program is not None:
         return []
     errors: list[str] = []
-    new = {query.key: query for query in queries(after)}
+    new = {query.key: query for query in queries(assumed_as(after, before))}
     for query in queries(before):
         other = new.get(query.key)
         if other is None:
@@ -87,15 +88,19 @@ def query_incompatibilities(before: Query, after: Query, *, redistributed: bool 
 
 def _state(about: str, before: Query, after: Query, *, redistributed: bool) -> list[str]:
     old, new = before.stateful, after.stateful
-    if _kinds(old) != _kinds(new):
+    if any(vertex.is_assumed for vertex in after.flow):
+        # Which vertices keep state is compared by Spark. Those that did are known.
+        kept = {vertex.id for vertex in old}
+        new = tuple(vertex for vertex in new if vertex.id in kept)
+    elif _kinds(old) != _kinds(new):
         return [
             f"{about} keeps state in {_listed(new)} now, and its checkpoint has the state of {_listed(old)}: operators "
             "with state cannot be added, removed or put into another order."
         ]
     if redistributed:
         return []
-    was, is_now = before.state_partitions, after.state_partitions
-    if was == is_now:
+    was, is_now = before.state_partitions, max((vertex.max_parallelism for vertex in new), default=None)
+    if was == is_now or is_now is None:
         return []
     setting = (
         "spark.sql.shuffle.partitions" if isinstance(old[0].operation, PlannedSpec) else "maxParallelism"

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from app.model.environment import EnvironmentSpec, Runtime
 from app.model.fromjson import from_json
+from app.model.graphdoc_build import max_of
 from app.model.grapherrors import GraphErrors
 from app.model.ids import slot_sharing_group_id, vertex_id
 from app.model.jobgraph import (
@@ -95,17 +96,22 @@ def _read_graph(document: Mapping[str, Any]) -> JobGraph:
 
 def _read_vertex(job_name: str, document: Mapping[str, Any]) -> JobVertex:
     name, group = from_json(str, document["name"]), from_json(str, document["slotSharingGroup"])
+    upper, is_assumed = from_json(int, document["parallelism"]), "stateful" not in document
+    usual = {"stateful": True, "maxParallelism": max_of(upper, stateful=True)} if is_assumed else {}
+    facts = {**usual, **document, **document.get("assumed", {})}
     return JobVertex(
         vertex_id(job_name, name),
         name,
         _read_operation(document),
         tuple(_read_input(job_name, each) for each in document.get("inputs", ())),
-        from_json(int, document["parallelism"]),
+        upper,
         from_json(int, document["lowerBound"]),
-        from_json(int, document["maxParallelism"]),
+        from_json(int, facts["maxParallelism"]),
         group,
         slot_sharing_group_id(job_name, group),
-        from_json(bool, document["stateful"]),
+        from_json(bool, facts["stateful"]),
+        is_assumed=is_assumed,
+        max_is_assumed=is_assumed and "maxParallelism" not in document,
     )
 
 
@@ -184,10 +190,21 @@ def _vertex_document(vertex: JobVertex) -> dict[str, object]:
         **({"inputs": [_input_document(edge) for edge in vertex.inputs]} if vertex.inputs else {}),
         "parallelism": vertex.parallelism,
         "lowerBound": vertex.lower_bound,
-        "maxParallelism": vertex.max_parallelism,
-        "stateful": vertex.stateful,
+        **_state_document(vertex),
         "slotSharingGroup": vertex.slot_sharing_group,
     }
+
+
+def _state_document(vertex: JobVertex) -> dict[str, object]:
+    """What is said of the state of ``vertex``; and what is assumed of it, where that is not the usual."""
+    most = {"maxParallelism": vertex.max_parallelism}
+    if not vertex.is_assumed:
+        return {**most, "stateful": vertex.stateful}
+    if not vertex.max_is_assumed:
+        return {**most, **({} if vertex.stateful else {"assumed": {"stateful": False}})}
+    if vertex.stateful and vertex.max_parallelism == max_of(vertex.parallelism, stateful=True):
+        return {}
+    return {"assumed": {**most, "stateful": vertex.stateful}}
 
 
 def _operation_document(operation: Operation) -> tuple[str, object]:

@@ -1,5 +1,5 @@
 """The vertices and edges of a job graph document: the rules of the graph that they make, and what is computed from
-them: which vertices are static or stateful, and every default.
+them: which vertices are static, and every default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from app.model.jobgraph import (
     JobType,
     JobVertex,
     Operation,
-    OutputMode,
     Partitioner,
     PlannedSpec,
     PythonSpec,
@@ -30,7 +29,6 @@ from app.model.jobgraph import (
     VertexInput,
 )
 from app.model.sentences import hint, shown
-from app.model.sqltext import is_stateful, mentioned, tokens_of
 
 DEFAULT_STATE_PARTITIONS: Final = 12
 """Max parallelism of a stateful vertex that does not say it.
@@ -47,7 +45,6 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 _BETWEEN = ("sql", "python", "operator")
 _ID = re.compile(r"[0-9a-fA-F]{32}\Z")
-_SQL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class RawVertex:
     parallelism: int
     lower_bound: int = 1
     max_parallelism: int | None = None
-    stateful: bool | None = None
+    stateful: bool = False
     slot_sharing_group: str = DEFAULT_SLOT_SHARING_GROUP
 
     @property
@@ -103,10 +100,10 @@ def vertices_of(
             errors.add(f"{vertex.place}.name", sentence)
         _check_vertex(errors, vertex, job_type)
     order = _checked_order(errors, raw, by_name, job_type)
-    facts = _derive(errors, order, job_type)
+    static = _static_names(errors, order, job_type)
     if errors:
         raise GraphErrors(errors.texts())
-    return _build(job_name, order, facts)
+    return _build(job_name, job_type, order, static)
 
 
 def _check_vertex(errors: Errors, vertex: RawVertex, job_type: JobType) -> None:
@@ -129,8 +126,6 @@ def _check_vertex(errors: Errors, vertex: RawVertex, job_type: JobType) -> None:
         )
     if vertex.max_parallelism is not None and upper > vertex.max_parallelism:
         wrong("parallelism", f"{upper} is higher than the maxParallelism {vertex.max_parallelism}.")
-    if vertex.stateful and kind in ("source", "sink"):
-        wrong("stateful", f"cannot be true for a {kind}: only SQL and Python vertices keep state.")
     if job_type is JobType.BATCH and vertex.slot_sharing_group != DEFAULT_SLOT_SHARING_GROUP:
         wrong("slotSharingGroup", "is for STREAMING jobs: all vertices of a BATCH job share its slots.")
 
@@ -207,18 +202,10 @@ def _check_forward(errors: Errors, edge: RawInput, producer: RawVertex, vertex: 
 def _check_sql_names(errors: Errors, vertex: RawVertex) -> None:
     if not isinstance(vertex.operation, SqlSpec):
         return
-    names = mentioned(tokens_of(vertex.operation.text))
     seen: dict[str, str] = {}
     for edge in vertex.inputs:
         other = seen.setdefault(edge.vertex.lower(), edge.vertex)
-        if edge.vertex.lower() not in names:
-            plain = _SQL_NAME.match(edge.vertex)
-            written = "" if plain else f" (in backquotes: `{edge.vertex[:80].replace('`', '``')}`)"
-            errors.add(
-                edge.place,
-                f"the SQL text does not mention {shown(edge.vertex)}: read from it{written}, or remove the input.",
-            )
-        elif other != edge.vertex:
+        if other != edge.vertex:
             errors.add(
                 edge.place, f"{shown(edge.vertex)} and {shown(other)} are the same name in SQL: rename one."
             )
@@ -239,13 +226,9 @@ def _producers(vertex: RawVertex, by_name: Mapping[str, RawVertex]) -> set[int]:
     return found - {vertex.index}
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Names of the vertices that do not stream, and of those that keep state."""
-
-    job_type: JobType
-    static: frozenset[str]
-    stateful: frozenset[str]
+def max_of(parallelism: int, *, stateful: bool) -> int:
+    """The max parallelism of a vertex of a STREAMING job, of whose own nothing is said."""
+    return max(DEFAULT_STATE_PARTITIONS, parallelism) if stateful else derived_max_parallelism(parallelism)
 
 
 def derived_max_parallelism(parallelism: int) -> int:
@@ -254,79 +237,46 @@ def derived_max_parallelism(parallelism: int) -> int:
     return min(max(1 << (wanted - 1).bit_length(), 128), MAX_PARALLELISM_LIMIT)
 
 
-def _derive(errors: Errors, order: Sequence[RawVertex], job_type: JobType) -> Facts:
-    """The facts about vertices in topological order, and the errors that only they show."""
+def _static_names(errors: Errors, order: Sequence[RawVertex], job_type: JobType) -> frozenset[str]:
+    """Names of the vertices that do not stream. ``order``: topological."""
     static: set[str] = set()
-    stateful: set[str] = set()
-    # Names of the vertices that have something stateful before them.
-    aggregated: set[str] = set()
     for vertex in order:
-        inputs = [edge.vertex for edge in vertex.inputs]
-        if _is_static(vertex, inputs, static):
-            static.add(vertex.name)
-        streaming = [name for name in inputs if name not in static]
-        if vertex.stateful and not streaming and vertex.kind != "source":
-            errors.add(
-                f"{vertex.place}.stateful",
-                "cannot be true: all inputs are static, and state is kept over a stream.",
-            )
-        elif _keeps_state(vertex, streaming):
-            stateful.add(vertex.name)
-        if vertex.name in stateful or any(name in aggregated for name in inputs):
-            aggregated.add(vertex.name)
+        if not _is_static(vertex, static):
+            continue
+        static.add(vertex.name)
         if vertex.kind == "sink" and job_type is JobType.STREAMING:
-            _check_sink(errors, vertex, streams=bool(streaming), aggregated=vertex.name in aggregated)
-    return Facts(job_type, frozenset(static), frozenset(stateful))
+            errors.add(
+                f"{vertex.place}.inputs[0]",
+                f"{shown(vertex.inputs[0].vertex)} comes from static sources only: a sink of a STREAMING job needs a "
+                "source that streams.",
+            )
+    return frozenset(static)
 
 
-def _is_static(vertex: RawVertex, inputs: Sequence[str], static: set[str]) -> bool:
+def _is_static(vertex: RawVertex, static: set[str]) -> bool:
     if vertex.kind == "source":
         return isinstance(vertex.operation, SourceSpec) and vertex.operation.static
-    return bool(inputs) and all(name in static for name in inputs)
+    return bool(vertex.inputs) and all(edge.vertex in static for edge in vertex.inputs)
 
 
-def _keeps_state(vertex: RawVertex, streaming: Sequence[str]) -> bool:
-    if vertex.kind not in ("sql", "python", "operator"):
-        return False
-    if vertex.stateful is not None:
-        return vertex.stateful
-    operation = vertex.operation
-    return isinstance(operation, SqlSpec) and is_stateful(tokens_of(operation.text), streaming)
-
-
-def _check_sink(errors: Errors, vertex: RawVertex, *, streams: bool, aggregated: bool) -> None:
-    if not streams and vertex.inputs:
-        errors.add(
-            f"{vertex.place}.inputs[0]",
-            f"{shown(vertex.inputs[0].vertex)} comes from static sources only: a sink of a STREAMING job needs a "
-            "source that streams.",
-        )
-    operation = vertex.operation
-    if (
-        isinstance(operation, SinkSpec)
-        and operation.output_mode is OutputMode.COMPLETE
-        and streams
-        and not aggregated
-    ):
-        errors.add(
-            f"{vertex.place}.sink.outputMode",
-            "complete writes the whole result of an aggregate, and no vertex before this sink is stateful; take "
-            "append.",
-        )
-
-
-def _build(job_name: str, order: Sequence[RawVertex], facts: Facts) -> tuple[JobVertex, ...]:
+def _build(
+    job_name: str, job_type: JobType, order: Sequence[RawVertex], static: frozenset[str]
+) -> tuple[JobVertex, ...]:
     """The vertices of a document without errors, with every default in its place."""
     by_name = {vertex.name: vertex for vertex in order}
     consumers = Counter(edge.vertex for vertex in order for edge in vertex.inputs)
     vertices: list[JobVertex] = []
     for vertex in order:
-        stateful = vertex.name in facts.stateful
+        # Only Spark knows, once it has analysed what the vertex does to its stream.
+        is_assumed = (
+            job_type is JobType.STREAMING and vertex.kind in ("sql", "python") and vertex.name not in static
+        )
+        stateful = is_assumed or vertex.stateful
         inputs: list[VertexInput] = []
         for edge in vertex.inputs:
             producer = by_name[edge.vertex]
             partitioner = edge.partitioner or _partitioner(
-                edge, producer, vertex, facts, alone=consumers[edge.vertex] == 1
+                edge, producer, vertex, static, alone=consumers[edge.vertex] == 1
             )
             inputs.append(
                 VertexInput(
@@ -341,29 +291,24 @@ def _build(job_name: str, order: Sequence[RawVertex], facts: Facts) -> tuple[Job
                 inputs=tuple(inputs),
                 parallelism=vertex.parallelism,
                 lower_bound=vertex.lower_bound,
-                max_parallelism=vertex.max_parallelism or _max_parallelism(vertex, facts, stateful=stateful),
+                max_parallelism=vertex.max_parallelism or max_of(vertex.parallelism, stateful=stateful),
                 slot_sharing_group=vertex.slot_sharing_group,
                 slot_sharing_group_id=slot_sharing_group_id(job_name, vertex.slot_sharing_group),
                 stateful=stateful,
+                is_assumed=is_assumed,
+                max_is_assumed=is_assumed and vertex.max_parallelism is None,
             )
         )
     return tuple(vertices)
 
 
-def _max_parallelism(vertex: RawVertex, facts: Facts, *, stateful: bool) -> int:
-    # A BATCH job has no micro-batches that pay for each partition again and again.
-    if stateful and facts.job_type is JobType.STREAMING:
-        return max(DEFAULT_STATE_PARTITIONS, vertex.parallelism)
-    return derived_max_parallelism(vertex.parallelism)
-
-
 def _partitioner(
-    edge: RawInput, producer: RawVertex, consumer: RawVertex, facts: Facts, *, alone: bool
+    edge: RawInput, producer: RawVertex, consumer: RawVertex, static: frozenset[str], *, alone: bool
 ) -> Partitioner:
-    if edge.vertex in facts.static:
+    if edge.vertex in static:
         # A side table is read within its consumer's tasks; whether to broadcast it is Spark's choice or the user's.
         return Partitioner.REBALANCE
-    if consumer.name in facts.stateful:
+    if consumer.stateful:
         return Partitioner.HASH
     if alone and producer.parallelism == consumer.parallelism and edge.exchange is Exchange.PIPELINED:
         return Partitioner.FORWARD

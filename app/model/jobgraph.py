@@ -178,8 +178,10 @@ class VertexInput:
 class JobVertex:
     """A vertex. ``parallelism`` is the initial upper bound, ``lower_bound`` the initial lower one.
 
-    ``max_parallelism`` is, for a stateful vertex, the number of state partitions of its query at the first start.
-    ``in_place`` says whether its parallelism can change without restarting the query.
+    ``max_parallelism`` is, for a stateful vertex, the number of its state partitions, which bounds can change.
+    ``is_assumed``: Spark has not analysed the vertex yet, and until then it counts as stateful; ``max_is_assumed``: its
+    document does not say its max parallelism either. ``in_place`` says whether its parallelism can change without
+    restarting the query.
     """
 
     id: str
@@ -193,6 +195,13 @@ class JobVertex:
     slot_sharing_group_id: str
     stateful: bool = False
     in_place: InPlace = InPlace.YES
+    is_assumed: bool = False
+    max_is_assumed: bool = False
+
+    @property
+    def highest_bound(self) -> int:
+        """The highest upper bound that may be declared as long as no state is redistributed for it."""
+        return MAX_PARALLELISM_LIMIT if self.max_is_assumed else self.max_parallelism
 
     @property
     def is_source(self) -> bool:

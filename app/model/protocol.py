@@ -197,9 +197,11 @@ class Report:
 
     begun: the program, which has streaming queries, is about to run, and takes what time it wants until its first one;
     or it runs on in the process of the attempt before, and its queries were started again.
-    running: the queries of a document, or a BATCH program, were started. ``fixed``: why its driver can redistribute no
-    state, as a clause. batch: one was committed, at a part of the plan on the way to it, or while state moves on a
-    cluster, unless ``whole_plan``. ``not_followed``, of plan-applied and batch: as in events, by vertex id.
+    analysed: Spark says that the vertices ``stateful`` of a document keep state, in so many partitions at first; before
+    its first query is started. ``fixed``: why its driver can redistribute no state, as a clause.
+    running: the queries of a document, or a BATCH program, were started.
+    batch: one was committed, at a part of the plan on the way to it, or while state moves on a cluster, unless
+    ``whole_plan``. ``not_followed``, of plan-applied and batch: as in events, by vertex id.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``, ``by_files``: as in events.AttemptFailed.
@@ -230,6 +232,7 @@ class Report:
     at_ms: int
     type: Literal[
         "begun",
+        "analysed",
         "running",
         "query-started",
         "query-ended",
@@ -247,6 +250,7 @@ class Report:
         "executors",
     ]
     plan_version: int = 0
+    stateful: dict[str, int] = field(default_factory=dict)
     fixed: str | None = None
     whole_plan: bool = True
     query_id: str = ""

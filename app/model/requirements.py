@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 
+from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.value import value
 
@@ -27,7 +28,7 @@ class Bounds:
 def bounds_at_first(vertex: JobVertex, *, reactive: bool) -> Bounds:
     """What ``vertex`` has until something else is declared. In reactive mode there is no upper bound but the max
     parallelism."""
-    return Bounds(vertex.lower_bound, vertex.max_parallelism if reactive else vertex.parallelism)
+    return Bounds(vertex.lower_bound, vertex.highest_bound if reactive else vertex.parallelism)
 
 
 class OnTimeout(StrEnum):
@@ -38,7 +39,7 @@ class OnTimeout(StrEnum):
 @value
 class Deadline:
     """Until when new bounds may wait for their slots. Then they are brought into force as far as the slots that there
-    are allow (COMMIT), or the former bounds come back (ROLLBACK)."""
+    are allow (COMMIT), or are dropped (ROLLBACK)."""
 
     at_ms: int
     on_timeout: OnTimeout
@@ -72,13 +73,30 @@ class Requirements:
     def as_dict(self) -> dict[str, Bounds]:
         return dict(self.bounds)
 
+    def following(
+        self,
+        job_id: str,
+        bounds: tuple[tuple[str, Bounds], ...],
+        *,
+        requested_by: str | None,
+        reason: str | None,
+        state_partitions: tuple[tuple[str, int], ...] = (),
+    ) -> Requirements:
+        """The next version of the requirements of ``job_id``."""
+        version = self.version + 1
+        uuid = derive_id(job_id, "requirements", version)
+        return Requirements(uuid, version, bounds, requested_by, reason, state_partitions)
+
     def same_as(self, other: Requirements) -> bool:
         """Whether ``other`` declares exactly the same."""
         return self.bounds == other.bounds and self.state_partitions == other.state_partitions
 
-    def same_bounds(self, other: Mapping[str, Bounds]) -> bool:
-        """Whether ``other`` declares exactly the same bounds: such an update changes nothing and records nothing."""
-        return self.as_dict() == other
+
+def changed_between(before: Requirements, after: Requirements) -> frozenset[str]:
+    """The vertices of which the two ask for something else."""
+    was, numbers = before.as_dict(), set(before.state_partitions) ^ set(after.state_partitions)
+    moved = {vertex for vertex, _ in numbers}
+    return frozenset([vertex for vertex, own in after.bounds if was[vertex] != own or vertex in moved])
 
 
 def validate_bounds(
@@ -101,7 +119,7 @@ def validate_bounds(
             errors.append(f"Job vertex {vid} was not found in the job graph.")
             continue
         low = 1 if lower == -1 else lower
-        high = vertex.max_parallelism if upper == -1 else upper
+        high = vertex.highest_bound if upper == -1 else upper
         if low < 1 or high < 1:
             errors.append(
                 f"The requested lower bound {lower} and upper bound {upper} for {_label(vertex)} must both be greater "
@@ -112,10 +130,10 @@ def validate_bounds(
             errors.append(
                 f"The requested lower bound {low} for {_label(vertex)} is higher than its upper bound {high}."
             )
-        if high > vertex.max_parallelism and (why_not := beyond(vertex, high)) is not None:
+        if high > vertex.highest_bound and (why_not := beyond(vertex, high)) is not None:
             sentence = (
                 f"The requested upper bound {high} for {_label(vertex)} exceeds its maximum parallelism "
-                f"{vertex.max_parallelism}. {why_not}"
+                f"{vertex.highest_bound}. {why_not}"
             )
             errors.append(sentence.rstrip())
         resolved[vid] = Bounds(low, high)

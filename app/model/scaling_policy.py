@@ -118,11 +118,11 @@ def faults(
             errors.append(
                 f"For {label}, the floor {floor} ({whose[0]}) is above the ceiling {ceiling} ({whose[1]})."
             )
-        if floor is not None and floor > vertex.max_parallelism:
-            what = "state partitions" if vertex.stateful else "max parallelism"
+        if floor is not None and floor > (most := vertex.highest_bound):
+            what = "state partitions" if vertex.stateful and not vertex.max_is_assumed else "max parallelism"
             errors.append(
-                f"For {label}, the floor {floor} ({whose[0]}) is above its {what}, {vertex.max_parallelism}: set a "
-                f"floor of {vertex.max_parallelism} at most for this vertex."
+                f"For {label}, the floor {floor} ({whose[0]}) is above its {what}, {most}: set a floor of {most} at "
+                "most for this vertex."
             )
     return errors
 

@@ -2,7 +2,7 @@
 
 A stateful vertex has as many state partitions as its max parallelism. Unlike Flink's key groups, the number can
 change during the life of a job: the job is drained, its state is redistributed, and it is restarted
-(docs/adr/0017).
+(docs/adr/0002-state-partitions.md).
 """
 
 from __future__ import annotations
@@ -45,10 +45,19 @@ def numbers_of(graph: JobGraph) -> Numbers:
     return tuple((vertex.id, vertex.max_parallelism) for vertex in graph.vertices if vertex.stateful)
 
 
-def wanted_graph(graph: JobGraph, requirements: Requirements) -> JobGraph:
+def wanted_graph(
+    graph: JobGraph,
+    requirements: Requirements,
+    options: JobOptions,
+    *,
+    has_run: bool,
+    fixed: str | None = None,
+) -> JobGraph:
     """``graph`` with the state partitions that ``requirements`` ask for; ``graph`` itself if it has them.
 
-    A vertex is asked to have as many as was declared for it, and at least as many as its upper bound.
+    A vertex is asked to have as many as was declared for it, and at least as many as its upper bound, if that is
+    possible: until Spark has analysed a document, bounds can be higher. ``has_run``: there may be state, and
+    `why_fixed` counts, which is given ``fixed``.
     """
     if graph.type is not JobType.STREAMING:
         return graph
@@ -56,9 +65,15 @@ def wanted_graph(graph: JobGraph, requirements: Requirements) -> JobGraph:
     numbers = []
     for vertex in graph.vertices:
         if vertex.stateful:
-            most = vertex.max_parallelism
-            number = max(declared.get(vertex.id, most), bounds[vertex.id].upper)
-            if number != most:
+            most, upper = vertex.max_parallelism, bounds[vertex.id].upper
+            number = max(declared.get(vertex.id, most), upper)
+            if number == most:
+                continue
+            if has_run:
+                is_possible = why_fixed(graph, options, vertex, number, fixed) is None
+            else:
+                is_possible = not vertex.max_is_assumed or number <= options.repartition_max
+            if is_possible:
                 numbers.append((vertex.id, number))
     return with_partitions(graph, tuple(numbers)) if numbers else graph
 
@@ -102,13 +117,20 @@ def change_in_words(graph: JobGraph, before: Iterable[tuple[str, int]], after: M
     return " and ".join(parts)
 
 
-def why_fixed(graph: JobGraph, options: JobOptions, vertex: JobVertex, wanted: int) -> str | None:
-    """Why the state of ``vertex`` cannot have ``wanted`` partitions, as a sentence without its subject; else None."""
+def why_fixed(
+    graph: JobGraph, options: JobOptions, vertex: JobVertex, wanted: int, fixed: str | None = None
+) -> str | None:
+    """Why the state of ``vertex`` cannot have ``wanted`` partitions, as a sentence without its subject; else None.
+
+    ``fixed`` is what the driver says that holds for all state of the job.
+    """
     if graph.type is not JobType.STREAMING or not vertex.stateful:
         return "It has no state that could be redistributed."
     operation = vertex.operation
-    if isinstance(operation, PlannedSpec) and operation.fixed is not None:
-        return f"Its state has {vertex.max_parallelism} partitions, which is the most: {operation.fixed}."
+    if isinstance(operation, PlannedSpec):
+        fixed = operation.fixed or fixed
+    if fixed is not None:
+        return f"Its state has {vertex.max_parallelism} partitions, which is the most: {fixed}."
     if not options.repartition_enabled:
         return (
             f"Its state has {vertex.max_parallelism} partitions, and slotwise.state.repartition.enabled is false "

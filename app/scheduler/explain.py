@@ -7,10 +7,10 @@ from typing import Final
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended, hint, shown
 from app.scheduler.adaptive import (
+    goal,
     growth,
-    hold,
     local_failover,
-    pending,
+    queue_words,
     repartition,
     repeated_errors,
     restart_strategy,
@@ -53,7 +53,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     ]
     if not isinstance(state.phase, Finished):
         sentences.extend([*_version_sentences(state, now_ms), *_trial_sentences(state, now_ms)])
-        sentences.extend(pending.in_words(state, now_ms))
+        sentences.extend(queue_words.in_words(state, now_ms))
         sentences.extend([*local_failover.in_words(state, now_ms), *repeated_errors.in_words(state)])
         sentences.extend(restart_strategy.in_words(state, now_ms))
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
@@ -88,7 +88,7 @@ def _state_partitions(state: JobState) -> list[str]:
     if to_come:
         return [f"A redistribution is to come, with a drain and a restart: {to_come}."]
     refused = state.repartition_refused
-    if refused is not None and refused.requirements_uuid == state.requirements.uuid:
+    if refused is not None and state.is_repartition_given_up:
         return [f"{ended(refused.error)} To try it again, declare the same requirements again."]
     return []
 
@@ -270,7 +270,7 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
     planned = in_words(state.graph, phase.plan.parallelism)
     begun = f"The driver of attempt {state.attempt} is being started with {planned}."
-    if hold.comes_back(state):
+    if goal.comes_back(state):
         needed = Demand.of(state.graph, state.bounds).minimal
         begun += f" Its lower bounds need {needed} slots; it ran with fewer, so it starts with what there is."
     elif phase.plan.slot_count < state.wanted_slots and state.options.submission_stabilization_ms is None:

@@ -23,10 +23,10 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     Event,
 )
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
-    Failure,
     Finished,
     JobState,
     Restarting,
@@ -167,7 +167,7 @@ def _restart(scope: str, query: str | None, number: int, backoff_ms: int) -> Fie
 def _deadline_of(state: JobState) -> Deadline | None:
     """That of the newest bounds, if they wait for it."""
     version = state.requirements.version
-    return next((one.deadline for one in state.pending if one.version == version), None)
+    return next((one.deadline for one in state.queued if one.version == version and one.begun is None), None)
 
 
 def _graph(before: JobGraph, after: JobGraph) -> Fields:

@@ -19,11 +19,10 @@ from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive import (
-    deadline,
+    bounds_queue,
     growth,
     local_failover,
     no_change,
-    pending,
     repeated_errors,
     replacing,
     rollback,
@@ -47,6 +46,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.state import Executing, Finished, JobState
+from app.scheduler.adaptive.transition_manager import waits_for_change
 from app.scheduler.table import TABLE, following
 from app.scheduler.transitions import Handler
 
@@ -79,21 +79,21 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     """
     phase = state.phase
     kind = type(event)
-    if kind is BatchCompleted and isinstance(phase, Executing) and event.attempt == state.attempt:  # type: ignore[union-attr]
+    if (
+        kind is BatchCompleted
+        and isinstance(phase, Executing)
+        and event.attempt == state.attempt  # type: ignore[union-attr]
+        and phase.first_batch
+        and waits_for_change(phase.manager)
+        and not state.timeline.closed
+        and state.watch is None
+        and not state.unproven
+        and not state.user_errors
+        and not event.not_followed  # type: ignore[union-attr]
+        and state.versions.replacement is None
+    ):
         # The hot path: a batch of a job that has nothing to do.
-        moves = phase.manager
-        if (
-            phase.first_batch
-            and moves.failed_batches_left is None
-            and (moves.stage == "Idling" or moves.stage == "Cooldown")
-            and not state.timeline.closed
-            and state.watch is None
-            and not state.unproven
-            and not state.user_errors
-            and not event.not_followed  # type: ignore[union-attr]
-            and state.versions.replacement is None
-        ):
-            return state, ()
+        return state, ()
     if kind in _OF_ATTEMPT:
         attempt: int = event.attempt  # type: ignore[union-attr]
         if attempt < state.attempt:
@@ -134,11 +134,15 @@ def _work(draft: Draft, event: Event, handler: Handler) -> None:
     everywhere = _TIMERS.get(event.name) if isinstance(event, TimerFired) else None
     if everywhere is not None:
         everywhere(draft)
-    else:
-        handler(draft, event)
+        return
+    counts = bounds_queue.take(draft, event) if isinstance(event, RequirementsUpdated) else event
+    if counts is not None:
+        handler(draft, counts)
 
 
 def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
+    if draft.state.queued or before.queued:
+        bounds_queue.look(draft, before, _update)
     if draft.state.local or before.local:
         local_failover.settle(draft)
     if draft.state.versions.replacement or before.versions.replacement:
@@ -148,8 +152,6 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
         now.started is before.started and now.graph is before.graph and now.phase is before.phase
     ):
         growth.settle(draft)
-    if draft.state.pending or before.pending:
-        pending.settle(draft, before)
     after = draft.state
     over = isinstance(after.phase, Finished)
     if not over and after.last_plan is not None and (after.plan is None or before.plan is None):
@@ -173,7 +175,8 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
             draft.set(slots_stayed=tuple(one for one in draft.state.slots_stayed if one in held))
     looks = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and event.name not in _LOOKED_AFTER)
     began = draft.transitions > 0 and isinstance(draft.state.phase, Executing)
-    no_change.settle(draft, looks=looks or began)
+    moved = draft.state.requirements is not before.requirements
+    no_change.settle(draft, looks=looks or began or moved)
     return draft.state, tuple(draft.effects)
 
 
@@ -193,7 +196,7 @@ def _is_repetition(state: JobState, event: Event) -> bool:
         if state.repartition_refused is not None or state.taken_back is not None:
             return False
         if isinstance(event, RequirementsUpdated):
-            return state.requirements.same_as(event.requirements)
+            return event.undoes is None and state.requirements.same_as(event.requirements)
         return state.policy.same_as(event.policy)
     if isinstance(event, SlotShareUpdated):
         return event.share == state.share
@@ -225,13 +228,14 @@ _OF_ATTEMPT: Final = frozenset(kind for kind in Event.__args__ if "attempt" in k
 
 
 def _deadlines_due(draft: Draft) -> None:
-    deadline.due(draft, _update)
+    bounds_queue.due(draft, _update)
 
 
 def _update(draft: Draft, event: RequirementsUpdated) -> None:
     row = TABLE[draft.state.phase.kind, RequirementsUpdated.__name__]
     handler = row.batch if draft.state.graph.runs_by_regions else row.streaming
     assert handler is not None
+    draft.trigger = RequirementsUpdated.__name__
     handler(draft, event)
 
 
@@ -244,6 +248,6 @@ _TIMERS: Final[dict[str, Callable[[Draft], None]]] = {
     slot_declaration.IDLE_TIMER: slot_declaration.release_idle,
     local_failover.LOCAL_TIMER: local_failover.due,
     versions.TRIAL_TIMER: replacing.trial_is_over,
-    pending.DEADLINE_TIMER: _deadlines_due,
+    bounds_queue.DEADLINE_TIMER: _deadlines_due,
 }
 """Timers that do the same in every phase."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from app.scheduler.adaptive import (
+    assumptions,
     ending,
     executing,
     growth,
@@ -61,11 +62,11 @@ _BUILDS: Final = "what it is to run in is built first, or cannot be"
 # What an attempt reports while it is alive, and at its end.
 _OF_REGIONS: Final = (e.RegionFinished, e.RegionFailed)
 _REPORTS: Final = (
+    e.GraphAnalysed,
     e.AttemptRunning,
     e.StateRepartitioned,
     *_QUERIES,
     e.BatchCompleted,
-    e.BatchAborted,
     e.PlanApplied,
     *_OF_REGIONS,
 )
@@ -129,6 +130,9 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (CREATING, e.DriverReady, starting.creating_ready): {
         STAY: "the plan is made again, with the slots of now"
     },
+    (CREATING, e.GraphAnalysed, assumptions.creating_analysed): {
+        STAY: "the driver has reported which vertices keep state"
+    },
     (CREATING, e.AttemptRunning, (executing.creating_running, batch.begin)): {
         EXECUTING: "the driver has registered and its queries run, or its program has begun",
         STAY: "too late: the attempt is being killed",
@@ -141,7 +145,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         RETRYING: "it did not start; the creation-retry strategy allows another attempt, or the cluster is to blame",
         FINISHED: "the driver did not start, and the failure is final or the retries are used up",
     },
-    (CREATING, (e.BatchCompleted, e.BatchAborted, e.PlanApplied, *_OF_REGIONS), None): {
+    (CREATING, (e.BatchCompleted, e.PlanApplied, *_OF_REGIONS), None): {
         STAY: "came before the report of the start, which follows"
     },
     (CREATING, e.AttemptFailed, starting.creating_failed): {
@@ -213,11 +217,6 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         RESCALING: "a rescale in place waited for a committed batch, or a rescale on trial is taken back in place",
         RESTARTING: "a rescale by restart waited for a committed batch, or a rescale on trial is taken back by restart",
     },
-    (EXECUTING, e.BatchAborted, executing.executing_batch_aborted): {
-        STAY: "no rescale waits for a batch, or too few batches were given up to end its wait",
-        RESCALING: "a rescale in place waited for a batch, and enough batches were given up to end its wait",
-        RESTARTING: "a rescale by restart waited for a batch, and enough batches were given up to end its wait",
-    },
     (EXECUTING, e.PlanApplied, executing.executing_plan_applied): {STAY: "the rescale in place is complete"},
     (EXECUTING, e.RegionFinished, (None, batch.region_finished)): {
         STAY: "regions that waited for its results start"
@@ -240,7 +239,6 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     },
     (RESCALING, _QUERIES, rescaling.rescaling_query): {STAY: "the target is replaced if need be"},
     (RESCALING, e.BatchCompleted, rescaling.rescaling_batch): {STAY: "of one query; `PlanApplied` is of all"},
-    (RESCALING, e.BatchAborted, None): {STAY: "a batch was given up; the plan is still being applied"},
     (RESCALING, e.PlanApplied, rescaling.rescaling_plan_applied): {
         EXECUTING: "every query has committed a batch at the target, or is idle",
         RESTARTING: "every query committed a batch, but Spark does not run a vertex at the target",
@@ -287,9 +285,6 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         STAY: _BUILDS,
         RESTARTING: "the attempt is stopped at a batch boundary; then the new version is started",
     },
-    ((*_RUN, STOPPING), e.SuspendRequested, ending.suspend): {
-        FINISHED: "given up by this control plane; the driver runs on"
-    },
     ((*_RUN, STOPPING), e.GlobalFailure, restarting.running_failed_as_a_whole): {
         RESTARTING: "a failure of the whole job, and the restart strategy allows a restart",
         FAILING: "a failure that is final, or the restart strategy allows no restart",
@@ -298,7 +293,6 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (STOPPING, _BOUNDS, resources.replace_bounds): {STAY: "no effect unless the stop fails"},
     (STOPPING, e.SlotsChanged, resources.replace_slots): {STAY: "no effect unless the stop fails"},
     (STOPPING, e.BatchCompleted, stopping.stopping_batch): {STAY: "a batch was committed while draining"},
-    (STOPPING, e.BatchAborted, None): {STAY: "a batch was given up while draining"},
     (STOPPING, e.PlanApplied, stopping.stopping_plan_applied): {STAY: "a plan sent before came into force"},
     (STOPPING, e.AttemptFailed, restarting.running_failed): {
         RESTARTING: "a failure while draining, and the restart strategy allows a restart",
@@ -335,7 +329,6 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (RESTARTING, (e.BatchCompleted, e.PlanApplied), restarting.restarting_batch): {
         STAY: "the last batch before the stop"
     },
-    (RESTARTING, e.BatchAborted, None): {STAY: "the batch in flight was given up"},
     (RESTARTING, e.AttemptStopped, restarting.restarting_stopped): {
         STAY: "nothing of the attempt writes any more; the backoff starts",
         CREATING: "no backoff, and the target is still attainable",
@@ -370,15 +363,10 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (_END, e.GlobalFailure, ending.note_failure): {STAY: "failure recorded"},
     (CANCELING, e.CancelRequested, None): {STAY: "repeated request"},
     # ---- Finished: nothing changes any more
-    (FINISHED, (e.SlotsChanged, e.CancelRequested, e.SuspendRequested, e.GlobalFailure), None): {
-        STAY: "the job is over"
-    },
+    (FINISHED, (e.SlotsChanged, e.CancelRequested, e.GlobalFailure), None): {STAY: "the job is over"},
     # ---- Several phases
     (PHASES[:-1], e.SlotShareUpdated, slot_declaration.take_share): {STAY: "the slot broker is told"},
     ((CREATED, FINISHED), e.TimerFired, None): {STAY: "no timer is held"},
-    ((CREATED, *_BEFORE_RUN, RESTARTING, *_END), e.SuspendRequested, ending.suspend): {
-        FINISHED: "given up by this control plane"
-    },
     ((WAITING, RETRYING, STOPPING, RESTARTING, *_END, FINISHED), e.AttemptMisplaced, None): {
         STAY: "no process of the attempt is alive, or it ends on its cluster"
     },
@@ -387,10 +375,10 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     ((RESTARTING, *_END), e.QueryFailed, ending.note_failure): {STAY: "failure recorded"},
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},
-    (RESTARTING, (e.AttemptRunning, *_OF_REGIONS), None): {STAY: "late report"},
+    (RESTARTING, (e.GraphAnalysed, e.AttemptRunning, *_OF_REGIONS), None): {STAY: "late report"},
     ((CREATING, STOPPING, RESTARTING), _QUERIES, growth.note): {STAY: "a query has started or ended"},
     ((RETRYING, FINISHED), _GONE, None): {STAY: "late report of an attempt that is over"},
-    ((*_RUN, STOPPING), e.AttemptRunning, None): {STAY: "repeated report"},
+    ((*_RUN, STOPPING), (e.GraphAnalysed, e.AttemptRunning), None): {STAY: "repeated report"},
     ((*_BEFORE_RUN, FINISHED), e.QueryFailed, None): {STAY: "late report"},
     ((*_BEFORE_RUN, STOPPING, RESTARTING, *_END, FINISHED), (e.QueryRecovered, e.DriverContact), None): {
         STAY: "late report"

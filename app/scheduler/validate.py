@@ -8,14 +8,13 @@ from typing import Final
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
+from app.scheduler.adaptive.bounds_queue import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.draft import status_of, timer_at
 from app.scheduler.adaptive.no_change import versions_of
-from app.scheduler.adaptive.pending import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.slot_declaration import plans_of
 from app.scheduler.adaptive.state import (
     Canceling,
-    Created,
     CreatingExecutionGraph,
     Executing,
     Failing,
@@ -152,11 +151,9 @@ def _standstill_has_a_reason(state: JobState) -> str | None:
 
 
 def _deadlines_are_looked_after(state: JobState) -> str | None:
-    waiting = [vertex for one in state.pending for vertex in one.vertices]
+    waiting = [vertex for one in state.queued for vertex in one.vertices]
     if len(set(waiting)) < len(waiting):
         return "a vertex waits for two changes of its bounds"
-    if isinstance(state.phase, Created):
-        return None
     return None if timer_at(state, DEADLINE_TIMER) == due_ms(state) else "nobody looks after a deadline"
 
 

@@ -51,13 +51,57 @@ class CodecError(StoreError):
     """A stored text is not what this version can read."""
 
 
+_PENDING: Final = '"pending":[{'
+
+
+def _with_queue(text: str) -> str:
+    """Earlier versions declared bounds that wait for a deadline at once, and stored the former ones beside them."""
+    try:
+        state = json.loads(text)
+        _queue_pending(state)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CodecError(f"A stored job state cannot be read at pending: {error!r}.") from error
+    return json.dumps(state)
+
+
+def _queue_pending(state: dict[str, Any]) -> None:
+    requirements = state["requirements"]
+    declared, numbers = dict(requirements["bounds"]), dict(requirements.get("state_partitions", ()))
+    state["queued"] = []
+    for one in state.pop("pending"):
+        if one["deadline"] is None:
+            continue
+        former, former_numbers = dict(one["former"]), dict(one.get("former_partitions", ()))
+        begun, taken_back = one.pop("begun", False), one.pop("taken_back", None)
+        change = {name: one.pop(name, ()) for name in ("former", "former_partitions")}
+        one["bounds"] = [(vertex, declared[vertex]) for vertex in former if vertex in declared]
+        one["partitions"] = [(vertex, numbers[vertex]) for vertex in former if vertex in numbers]
+        if begun:
+            one["begun"] = {
+                "version": one["version"],
+                "record": one["record"],
+                "taken_back": taken_back,
+            } | change
+        else:
+            state["taken_back"] = state.get("taken_back") or taken_back
+            requirements["bounds"] = [
+                (vertex, former.get(vertex, own)) for vertex, own in requirements["bounds"]
+            ]
+            kept = [pair for pair in requirements.get("state_partitions", ()) if pair[0] not in former]
+            requirements["state_partitions"] = [*kept, *former_numbers.items()]
+        if one["bounds"]:
+            state["queued"].append(one)
+
+
 def _stored_state_type() -> Any:
     hints = get_type_hints(JobState)
     fields: list[Any] = []
     for item in dataclasses.fields(JobState):
         if item.name in STORED_ELSEWHERE:
             continue
-        kind = Annotated[Phase, Field(discriminator="kind")] if item.name == "phase" else hints[item.name]
+        kind = hints[item.name]
+        if item.name == "phase":
+            kind = Annotated[Phase, Field(discriminator="kind")]
         if item.default_factory is not dataclasses.MISSING:
             fields.append((item.name, kind, dataclasses.field(default_factory=item.default_factory)))
         elif item.default is not dataclasses.MISSING:
@@ -137,7 +181,7 @@ def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:
     Raises:
         CodecError: ``text`` is not a state that this version can read.
     """
-    stored = _load(_state_reader, text, "job state")
+    stored = _load(_state_reader, _with_queue(text) if _PENDING in text else text, "job state")
     fields = {name: getattr(stored, name) for name in _STATE_FIELDS}
     if stored.max_parallelism:
         graph = with_partitions(graph, stored.max_parallelism)

@@ -1,7 +1,7 @@
 """The tables, and the rules that make bad states unrepresentable.
 
 The migrations create them; a test compares the two. What SQLAlchemy cannot express stands in the migrations only:
-the triggers that keep terminal rescale records, requirements and policies unchanged, and those of `rescale_totals`.
+the triggers that keep terminal rescale records, requirements and policies unchanged.
 
 * `jobs` changes with the version of the job only; what changes with every step is in the narrow `job_states`.
 * Texts that hold JSON are written by `app.store.codec`; the database does not look into them.
@@ -273,19 +273,6 @@ Index(
     postgresql_where=rescales.c.terminal_state.is_(None),
 )
 
-rescale_totals = Table(
-    "rescale_totals",
-    metadata,
-    _job_id(),
-    Column("terminal_state", Text, primary_key=True),
-    Column("records", BigInteger, nullable=False),
-    Column("min_ms", BigInteger, nullable=False),
-    Column("max_ms", BigInteger, nullable=False),
-    Column("sum_ms", BigInteger, nullable=False),
-    CheckConstraint(_one_of("terminal_state", TerminalState), name="terminal_state"),
-    sqlite_with_rowid=False,
-)
-
 # ``log_from``: where its part begins in the log of its driver, which may have run attempts before; null if that is not
 # known, as of an attempt that an older version of Slotwise began. ``plan_version`` and ``parallelism`` are
 # those that it began with; ``host`` up to ``ui_url`` are null until its driver has called.
@@ -367,7 +354,7 @@ events = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("fields", Text, nullable=False),
 )
-# On SQLite the events of a job are found among those of all jobs (ADR 52).
+# On SQLite the events of a job are found among those of all jobs (ADR 43).
 Index("ix_events_of_job", events.c.job_id, events.c.id, info={"dialect": "postgresql"})
 
 # Jobs that were submitted as Livy batches. A number is never given again.
@@ -377,15 +364,4 @@ livy_batches = Table(
     Column("number", Integer, primary_key=True),
     Column("job_id", Text, ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False, unique=True),
     sqlite_autoincrement=True,
-)
-
-# Unused (ADR 42) except by servers of the previous version, during an upgrade. A later version drops it.
-outbox = Table(
-    "outbox",
-    metadata,
-    _job_id(),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("effect", Text, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
 )

@@ -1,4 +1,4 @@
-"""No list of effects to perform: what is to be done is read off the state of a job (docs/adr/0042-outbox.md).
+"""No list of effects to perform: what is to be done is read off the state of a job (ADR 4).
 
 The table stays, for servers of the version before that run on during an upgrade.
 They would do what is in it again.

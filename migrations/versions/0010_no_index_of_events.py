@@ -1,4 +1,4 @@
-"""Events have no index by job on SQLite, where each PUT rewrote a page of it (docs/adr/0052-no-index-of-events.md)."""
+"""Events have no index by job on SQLite, where each PUT rewrote a page of it (ADR 43)."""
 
 from __future__ import annotations
 

@@ -212,13 +212,23 @@ def submit(
     *options: str,
     config: dict[str, str] | None = None,
 ) -> str:
-    """`slotwise submit job.py ... -- arguments`; the job's id."""
-    settings = [
-        part for name, value in {**CONFIG, **(config or {})}.items() for part in ("--conf", f"{name}={value}")
-    ]
-    output = cli(deployment, "submit", *options, *settings, str(script), "--", *arguments)
+    """`slotwise submit FILE ...`, with arguments for a program; the job's id."""
+    output = cli(deployment, "submit", *options, *told(script, arguments, config))
     deployment.job_id = output.splitlines()[-1].split()[0]
     return deployment.job_id
+
+
+def told(file: Path, arguments: list[str], config: dict[str, str] | None = None) -> list[str]:
+    """What `slotwise submit` is told of a program; a graph document says all of it itself."""
+    if file.suffix != ".py":
+        return [str(file)]
+    settings = {**CONFIG, **(config or {})}
+    return [
+        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+        str(file),
+        "--",
+        *arguments,
+    ]
 
 
 def await_running(deployment: Deployment) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.driver import checkpoints, repartition
-from app.driver.program.query import Asked
+from app.driver.program.asked import Asked
 from app.driver.repartition import Repartitioner
 from app.driver.started_query import StartedQuery
 from tests.acceptance.kills import is_armed, reached_in_driver
@@ -70,8 +70,8 @@ def install() -> None:
         swap(self, query)
         reached_in_driver("repartition-replaced")
 
-    def give_partitions(self: Asked, shared: Any, *, ordered: bool) -> dict[str, int]:
-        given = give(self, shared, ordered=ordered)
+    def give_partitions(self: Asked, shared: Any, *, ordered: bool, **how: Any) -> dict[str, int]:
+        given = give(self, shared, ordered=ordered, **how)
         if ordered:
             reached_in_driver("repartition-reported")
         return given

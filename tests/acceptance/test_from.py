@@ -1,4 +1,4 @@
-"""`slotwise submit --from`: a program of two queries goes on from where a plain run was killed.
+"""`slotwise submit --from`: a job of two queries, a program or a document, goes on from where a plain run was killed.
 
 Its drivers are killed with -9 while they copy the checkpoints. The output is that of one plain run of all of the input.
 """
@@ -25,7 +25,9 @@ from tests.acceptance.programs import (
     run_cli,
     run_plain,
     submit,
+    told,
 )
+from tests.acceptance.twins import link_checkpoints, written
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -52,8 +54,9 @@ def files(place: Path) -> dict[str, bytes]:
     return {str(each.relative_to(place)): each.read_bytes() for each in place.rglob("*") if each.is_file()}
 
 
+@pytest.mark.parametrize("kind", ["program", "document"])
 def test_it_goes_on_from_a_plain_run_although_it_is_killed_while_it_copies(
-    deployment: Deployment, tmp_path: Path
+    deployment: Deployment, tmp_path: Path, kind: str
 ) -> None:
     script = PROGRAMS / PROGRAM.script
     before, alone = (Place(tmp_path / "input", tmp_path / run) for run in ("before", "alone"))
@@ -70,27 +73,32 @@ def test_it_goes_on_from_a_plain_run_although_it_is_killed_while_it_copies(
         wait_for("each query has committed three batches", ran_for_a_while)
     was, left = committed(before), files(before.checkpoint)
 
-    arguments = [*PROGRAM.command(before)[:-1], str(tmp_path / "next")]
-    other = ["submit", "--wait", "--from", str(before.checkpoint / "figures"), str(script), "--", *arguments]
+    # What cannot go on has copied its first query already.
+    aside, arguments = ([*PROGRAM.command(before)[:-1], str(tmp_path / name)] for name in ("aside", "next"))
+    job = script if kind == "program" else written(PROGRAM, before, script.read_text(encoding="utf-8"))
+    other = ["submit", "--wait", "--from", str(before.checkpoint / "figures"), *told(job, aside)]
     failed = run_cli(deployment, *other)
     assert failed.returncode == 1 and "one checkpoint for two queries" in failed.stderr, failed.stderr
 
     first, *others = POINTS
     deployment.kills.arm(first, POINTS[first])
-    submit(deployment, script, arguments, "--from", str(before.checkpoint))
+    submit(deployment, job, arguments, "--from", str(before.checkpoint))
     for point, following in zip(POINTS, [*others, ""], strict=True):
         wait_for(f"{point} is reached", lambda point=point: deployment.kills.fired(point))
         if following:
             deployment.kills.arm(following, POINTS[following])
-    await_queries(deployment, len(PROGRAM.queries))
+    ours = Place(tmp_path / "input", tmp_path / "ours")
+    ours.own.mkdir()
+    (ours.own / "output").symlink_to(before.output)
+    if kind == "program":
+        await_queries(deployment, len(PROGRAM.queries))
+        (ours.own / "checkpoint").symlink_to(tmp_path / "next")
+    else:
+        link_checkpoints(deployment, PROGRAM, ours)
     outcome = Outcome()
     rescale(deployment, random.Random(3), outcome)
     assert outcome.in_place == 1, outcome
     feeder.finish()
-    ours = Place(tmp_path / "input", tmp_path / "ours")
-    ours.own.mkdir()
-    (ours.own / "checkpoint").symlink_to(tmp_path / "next")
-    (ours.own / "output").symlink_to(before.output)
     wait_for("the job has done all of its input", lambda: PROGRAM.is_at_end(ours))
     await_running(deployment)
     deployment.stop()

@@ -1,4 +1,5 @@
-"""A stateful program under load is replaced again and again: exact, nothing processed twice, a bad version taken back.
+"""A stateful job, a program or a document, is replaced under load again and again: exact, nothing processed twice, a
+bad version taken back.
 
 One of the versions crashes, and the server is killed with -9 on the way.
 """
@@ -17,21 +18,22 @@ from tests import outputs
 from tests.acceptance import program_results
 from tests.acceptance.deployment import Deployment, deployed, wait_for
 from tests.acceptance.programs import (
-    CONFIG,
     PROGRAMS,
     Place,
     Program,
     await_running,
     run_cli,
     submit,
+    told,
 )
+from tests.acceptance.twins import link_checkpoints, written
 
 pytestmark = pytest.mark.timeout(1200)
 
 PROGRAM = Program(
     "windowed_counts.py", "--events {events} --output {output} --checkpoint {checkpoint}", queries=("",)
 )
-CRASH = """events = events.where(F.udf(lambda page: 1 / 0 > 0, "boolean")("page"))\ncounts = ("""
+CRASH = """events.where(F.udf(lambda page: 1 / 0 > 0, "boolean")("page")).withWatermark("""
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +43,15 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield made
 
 
-def version(folder: Path, number: int, *, crashes: bool) -> Path:
-    """The program, with something new in it."""
+def version(kind: str, place: Place, number: int, *, crashes: bool = False) -> Path:
+    """The job, with something new in it."""
     text = (PROGRAMS / PROGRAM.script).read_text(encoding="utf-8")
-    text = text.replace("query.await", f"print('this is version {number}')\nquery.await")
+    text = f"print('this is version {number}')\n{text}"
     if crashes:
-        text = text.replace("counts = (", CRASH, 1)
-    script = folder / f"version_{number}.py"
+        text = text.replace("events.withWatermark(", CRASH, 1)
+    if kind == "document":
+        return written(PROGRAM, place, text)
+    script = place.own / f"version_{number}.py"
     script.write_text(text, encoding="utf-8")
     return script
 
@@ -56,17 +60,16 @@ def versions(deployment: Deployment) -> dict[int, dict[str, Any]]:
     return {one["version"]: one for one in deployment.get(f"/jobs/{deployment.job_id}/versions")["versions"]}
 
 
-def replace(deployment: Deployment, script: Path, arguments: list[str], *options: str) -> Any:
-    settings = [part for name, value in CONFIG.items() for part in ("--conf", f"{name}={value}")]
-    job = deployment.job_id
-    return run_cli(deployment, "submit", "--replace", job, *options, *settings, str(script), "--", *arguments)
+def replace(deployment: Deployment, file: Path, arguments: list[str], *options: str) -> Any:
+    return run_cli(deployment, "submit", "--replace", deployment.job_id, *options, *told(file, arguments))
 
 
+@pytest.mark.parametrize("kind", ["program", pytest.param("document", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("replacements", "bad", "killed"), [(3, 3, (4,)), pytest.param(10, 3, (4, 8), marks=pytest.mark.long)]
 )
 def test_replaced_under_load_its_output_is_exact(
-    deployment: Deployment, tmp_path: Path, replacements: int, bad: int, killed: tuple[int, ...]
+    deployment: Deployment, tmp_path: Path, kind: str, replacements: int, bad: int, killed: tuple[int, ...]
 ) -> None:
     """The version ``bad`` crashes, and the server is killed while those of ``killed`` are on trial."""
     ours = Place(tmp_path / "input", tmp_path / "ours")
@@ -74,19 +77,21 @@ def test_replaced_under_load_its_output_is_exact(
     feeder, arguments = PROGRAM.feeder(ours.input, pause_s=2.0), PROGRAM.command(ours)
     feeder.write(10)
     feeder.start()
-    submit(deployment, PROGRAMS / PROGRAM.script, arguments, "--wait")
+    submit(deployment, version(kind, ours, 1), arguments, "--wait")
+    if kind == "document":
+        link_checkpoints(deployment, PROGRAM, ours)
     dice, taken_back = random.Random(7), []
     for number in range(2, replacements + 2):
         await_running(deployment)
-        script = version(tmp_path, number, crashes=number == bad)
+        file = version(kind, ours, number, crashes=number == bad)
         if number in killed:
-            accepted = replace(deployment, script, arguments)
+            accepted = replace(deployment, file, arguments)
             assert accepted.returncode == 0, accepted.stderr
             time.sleep(dice.uniform(0, 3))
             deployment.kill_server()
             deployment.restart(with_points=False)
         else:
-            done = replace(deployment, script, arguments, "--wait", "--timeout", "300")
+            done = replace(deployment, file, arguments, "--wait", "--timeout", "300")
             assert done.returncode == (1 if number == bad else 0), done.stdout + done.stderr
             if number == bad:
                 assert "ZeroDivisionError" in done.stderr, done.stderr

@@ -22,9 +22,10 @@ from starlette.types import ASGIApp
 from app.cluster.ports import DriverLaunchError, DriverRef
 from app.model.graphdoc import read_graph
 from app.model.graphdoc_program import grown
-from app.model.jobgraph import JobGraph, JobType
+from app.model.jobgraph import JobGraph, JobType, JobVertex, SqlSpec
 from app.model.planned import PlannedVertex
 from app.model.state_partitions import partitions_of_queries
+from app.model.statefulness import analysed
 
 UNAVAILABLE = 503
 BATCH_INTERVAL_S = 0.01
@@ -161,16 +162,20 @@ class ProtocolDriver:
             orders = await _ask(http, "POST", f"{base}/register", json=registration)
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
             await self._begin_program(http, base)
+            graph = read_graph(self.spec["graph"])
+            if graph.program is None and graph.type is JobType.STREAMING:
+                graph = analysed(graph, {one.id for one in graph.vertices if self.keeps_state(one)})
+                stateful = {one.id: one.max_parallelism for one in graph.vertices if one.stateful}
+                await self._report(http, base, type="analysed", stateful=stateful, fixed=self.fixed)
             if self.spec["repartition"]:
                 if (error := self.refuse_repartition()) is not None:
                     await self._report(http, base, type="failed", error=error, repartition_failed=True)
                     self._end(4)
                     return
-                found = partitions_of_queries(read_graph(self.spec["graph"]))
+                found = partitions_of_queries(graph)
                 await self._report(http, base, type="repartitioned", state_partitions=found)
             if self._graph is None:
-                told = {"plan_version": self.plan_version, "fixed": self.fixed}
-                await self._report(http, base, type="running", **told)
+                await self._report(http, base, type="running", plan_version=self.plan_version)
             if self.spec["graph"]["type"] == "BATCH":
                 await self._run_regions(http, base)
                 return
@@ -196,6 +201,11 @@ class ProtocolDriver:
                     await asyncio.sleep(BATCH_INTERVAL_S)
             finally:
                 polling.cancel()
+
+    @staticmethod
+    def keeps_state(vertex: JobVertex) -> bool:
+        """What Spark would say."""
+        return isinstance(vertex.operation, SqlSpec) and "GROUP BY" in vertex.operation.text
 
     async def _begin_program(self, http: httpx.AsyncClient, base: str) -> None:
         """If the job is a program with streaming queries, start those."""

@@ -136,13 +136,13 @@ async def test_bounds_wait_for_a_deadline_and_the_rescale_is_canceled(
     await page.get_by_label("Wait for all slots for").fill("soon")
     await expect(preview).to_contain_text("should be a duration such as")
     await page.get_by_label("Wait for all slots for").fill("1 h")
-    await expect(preview).to_contain_text("at the deadline the former bounds would come back")
+    await expect(preview).to_contain_text("at the deadline they would be dropped")
     await choice.select_option("COMMIT")
-    await expect(preview).not_to_contain_text("at the deadline the former bounds would come back")
+    await expect(preview).not_to_contain_text("at the deadline they would be dropped")
     await page.get_by_role("button", name="Declare", exact=True).click()
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    (pending,) = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
-    assert (pending["onTimeout"], pending["rescale"]) == ("COMMIT", 2)
+    (queued,) = (await world.get(f"/jobs/{job_id}/explanation"))["queued"]
+    assert (queued["onTimeout"], queued["rescale"]) == ("COMMIT", 2)
     await page.get_by_role("button", name="Cancel the rescale").click()
     async with page.expect_request(lambda request: request.method == "DELETE") as sent:
         await page.get_by_role("button", name="Cancel rescale 2").click()

@@ -95,6 +95,13 @@ async def test_what_the_time_axis_is_computed_from(page: Page) -> None:
         page, "series", steps, [floored], [same_moment], 300_000, {"lower": 2, "upper": 6, "actual": 2}
     )
     assert (columns["times"], columns["lower"], columns["upper"]) == ([200, 202, 300], [2] * 3, [6] * 3)
+    # Bounds that wait for their deadline do not count.
+    waits = {**same_moment, "deadlineTimestampInMillis": 900_000}
+    waits["bounds"] = {"v": {"lowerBound": 1, "upperBound": 3}}
+    columns = await computed(
+        page, "series", steps, [floored], [waits], 300_000, {"lower": 1, "upper": 3, "actual": 2}
+    )
+    assert (columns["lower"], columns["upper"]) == ([1] * 3, [3] * 3)
     # What has ended is in force until then.
     columns = await computed(page, "series", steps, [RECORD], [], 200_000, {**now, "actual": None})
     assert (columns["times"][-2:], columns["actual"][-2:]) == ([199.999, 200], [4, None])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,6 +22,14 @@ async def record(world: World, job_id: str, number: int) -> dict[str, Any]:
     return dict(next(one for one in records if one["number"] == number))
 
 
+async def queued(world: World, job_id: str) -> list[dict[str, Any]]:
+    return list((await world.get(f"/jobs/{job_id}/explanation"))["queued"])
+
+
+async def version(world: World, job_id: str) -> str:
+    return str((await world.http.get(path_of(job_id))).headers["etag"])
+
+
 async def upper(world: World, job_id: str, name: str) -> int:
     vertex = await world.vertex(job_id, name)
     return int((await world.get(path_of(job_id)))[vertex]["parallelism"]["upperBound"])
@@ -32,17 +43,19 @@ async def test_rollback_at_the_deadline_is_in_the_history(world: World) -> None:
         "X-Slotwise-Reason": "peak",
     }
     assert (await world.put(job_id, MANY, **headers)).headers["etag"] == '"2"'
-    assert await upper(world, job_id, "flights") == 12
+    assert await upper(world, job_id, "flights") == 2
 
-    async def back() -> bool:
-        return await upper(world, job_id, "flights") == 2
+    async def dropped() -> bool:
+        return await queued(world, job_id) == []
 
-    await eventually(back, "the former bounds")
+    await eventually(dropped, "the deadline")
     ended, way_back = await record(world, job_id, 2), await record(world, job_id, 3)
     assert (ended["terminatedReason"], ended["reason"]) == ("RESOURCE_REQUIREMENTS_UPDATED", "peak")
     assert "Not all slots had come by the deadline: 13 are wanted" in ended["message"]
     assert (way_back["rollbackOf"], way_back["requestedBy"]) == (2, "anonymous")
-    assert (await world.http.get(path_of(job_id))).headers["etag"] == '"3"'
+    assert ended["message"].endswith("The former bounds stay.")
+    assert way_back["message"].startswith("Takes back the bounds of version 2: Not all slots had come")
+    assert (await version(world, job_id), await upper(world, job_id, "flights")) == ('"3"', 2)
 
 
 async def test_commit_at_the_deadline_takes_what_there_is(world: World) -> None:
@@ -62,15 +75,92 @@ async def test_the_explanation_has_the_deadline_until_a_later_put_of_the_vertex(
     await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "2099-01-01T00:00:00Z"})
     answer = await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h", "X-Slotwise-Reason": "night"})
     assert answer.headers["etag"] == '"2"'
+    (one,) = await queued(world, job_id)
     both = {**MANY, **bounds(delays=(1, 1))}
     assert (await world.put(job_id, both)).headers["etag"] == '"3"'
-    (one,) = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
-    assert (one["version"], one["rescale"], one["onTimeout"]) == (2, 2, "ROLLBACK")
-    assert (one["reason"], one["former"]) == ("night", {vertex: {"lowerBound": 1, "upperBound": 2}})
+    assert await queued(world, job_id) == [one]
+    at_ms = one["deadlineTimestampInMillis"]
+    assert 3_500_000 < at_ms - time.time() * 1000 <= 3_600_000
+    assert one == {
+        **{"version": 2, "rescale": 2, "statePartitions": {}, "begun": False, "onTimeout": "ROLLBACK"},
+        "bounds": {vertex: {"lowerBound": 1, "upperBound": 12}},
+        **{"deadlineTimestampInMillis": at_ms, "requestedBy": "anonymous", "reason": "night"},
+    }
     assert "of version 2 still wait for a deadline" in (await record(world, job_id, 3))["message"]
     await world.put(job_id, bounds(flights=(1, 11), delays=(1, 1), store=(1, 1)))
-    assert (await world.get(f"/jobs/{job_id}/explanation"))["pending"] == []
+    assert await queued(world, job_id) == []
     assert "which does not count any more" in (await record(world, job_id, 4))["message"]
+
+
+async def test_a_get_answers_what_holds_and_names_what_waits_in_a_header(world: World) -> None:
+    job_id = await world.running()
+    before = await world.http.get(path_of(job_id))
+    assert "x-slotwise-queued" not in before.headers
+    at_s = int(time.time()) + 3600
+    deadline = f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": deadline})
+    held = await world.http.get(path_of(job_id))
+    assert (held.json(), held.headers["etag"]) == (before.json(), '"2"')
+    first = f'2;deadline="{deadline}";on-timeout=ROLLBACK'
+    assert held.headers["x-slotwise-queued"] == first
+    both = bounds(flights=(1, 12), delays=(1, 11), store=(1, 1))
+    await world.put(job_id, both, **{"X-Slotwise-Deadline": "2 h", "X-Slotwise-On-Timeout": "COMMIT"})
+    held = await world.http.get(path_of(job_id))
+    assert (held.json(), held.headers["etag"]) == (before.json(), '"3"')
+    found = re.fullmatch(
+        r'(.*), 3;deadline="[-0-9]+T[0-9:]+Z";on-timeout=COMMIT', held.headers["x-slotwise-queued"]
+    )
+    assert found is not None and found[1] == first
+
+
+async def test_what_holds_and_what_waits_change_nothing_if_they_are_declared_again(world: World) -> None:
+    job_id = await world.running()
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
+    before, records = await queued(world, job_id), await world.get(f"/jobs/{job_id}/rescales/history")
+    for same in (FEW, MANY):
+        for headers in ({}, {"X-Slotwise-Deadline": "2 h"}):
+            answer = await world.put(job_id, same, **headers)
+            assert (answer.status_code, answer.headers["etag"]) == (200, '"2"')
+            assert "x-slotwise-rescale" not in answer.headers
+            assert answer.headers.get("x-slotwise-deadline") == ("unchanged" if headers else None)
+    assert await queued(world, job_id) == before
+    assert await world.get(f"/jobs/{job_id}/rescales/history") == records
+    told = (await world.http.put(f"{path_of(job_id)}?dryRun=true", json=FEW)).json()["explanation"]
+    assert told == [
+        "Other bounds of flights, of version 2, wait for their deadline: to drop them, cancel their rescale.",
+        "The parallelism in force would not change.",
+    ]
+
+
+async def test_bounds_that_need_no_more_slots_hold_in_the_version_of_the_answer(world: World) -> None:
+    job_id = await world.running()
+    fewer = bounds(flights=(1, 1), delays=(1, 2), store=(1, 1))
+    answer = await world.put(job_id, fewer, **{"X-Slotwise-Deadline": "1 h"})
+    held = await world.http.get(path_of(job_id))
+    assert (answer.headers["etag"], held.headers["etag"]) == ('"2"', '"2"')
+    assert await upper(world, job_id, "flights") == 1 and "x-slotwise-queued" not in held.headers
+    await world.completed(job_id, 2)
+    assert (await version(world, job_id), await queued(world, job_id)) == ('"2"', [])
+
+
+@pytest.mark.parametrize("on_timeout", ["COMMIT", "ROLLBACK"])
+async def test_bounds_whose_slots_come_are_another_version(world: World, on_timeout: str) -> None:
+    other, job_id = await world.running(), await world.running()
+    await world.put(other, bounds(flights=(1, 4), delays=(1, 4), store=(1, 1)))
+    await world.completed(other, 2)
+    most = bounds(flights=(1, 7), delays=(1, 2), store=(1, 1))
+    await world.put(
+        job_id,
+        most,
+        **{"X-Slotwise-Deadline": "1 h", "X-Slotwise-On-Timeout": on_timeout, "X-Slotwise-Reason": "day"},
+    )
+    assert (await version(world, job_id), await upper(world, job_id, "flights")) == ('"2"', 2)
+    await world.http.patch(f"/jobs/{other}", params={"mode": "cancel"})
+    await world.completed(job_id, 2)
+    assert (await version(world, job_id), await upper(world, job_id, "flights")) == ('"3"', 7)
+    done = await record(world, job_id, 2)
+    assert (done["requestedBy"], done["reason"], done["terminalState"]) == ("anonymous", "day", "COMPLETED")
+    assert await queued(world, job_id) == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +209,7 @@ async def test_a_dry_run_says_what_the_deadline_means(world: World) -> None:
         f"{path_of(job_id)}?dryRun=true", json=MANY, headers={"X-Slotwise-Deadline": "1 min"}
     )
     assert any(
-        "wait until the job may use 13 slots; at the deadline the former bounds would come back" in one
+        "wait until the job may use 13 slots; at the deadline they would be dropped" in one
         for one in answer.json()["explanation"]
     )
 
@@ -177,10 +267,10 @@ async def test_bounds_that_are_declared_already_do_not_get_another_deadline(worl
     job_id = await world.running()
     first = await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
     assert "x-slotwise-deadline" not in first.headers
-    before = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
+    before = await queued(world, job_id)
     again = await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "2 h"})
     assert (again.status_code, again.headers["x-slotwise-deadline"]) == (200, "unchanged")
-    assert (await world.get(f"/jobs/{job_id}/explanation"))["pending"] == before
+    assert await queued(world, job_id) == before
     assert "x-slotwise-deadline" not in (await world.put(job_id, MANY)).headers
     answer = await world.http.put(
         f"{path_of(job_id)}?dryRun=true", json=MANY, headers={"X-Slotwise-Deadline": "2 h"}

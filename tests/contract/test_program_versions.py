@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from app.cluster.ports import DriverLaunchError
-from app.model.environment import Runtime
 from app.model.ids import vertex_id
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
-from app.worker.job import building
 from tests.contract.test_programs import (
     COPY,
     NAMES,
@@ -32,7 +28,6 @@ from tests.contract.test_versions import graph, outcome
 from tests.contract.world import RESTART_AT_ONCE, World, bounds, eventually
 
 CONFIG = {**PROGRAM["config"], **RESTART_AT_ONCE}
-ENVIRONMENT = {"requirements": ["pyspark==4.2.0", "numpy==0"]}
 NEXT = {**PROGRAM, "config": CONFIG, "name": "word_count_2", "args": ["--topic", "more"]}
 
 
@@ -152,65 +147,6 @@ async def test_what_can_be_said_without_running_it_stops_nothing(world: World) -
     assert (await world.get(f"/jobs/{job_id}/versions"))["current"] == 1
 
 
-async def test_its_environment_is_built_while_the_version_before_runs_on(any_world: World) -> None:
-    world = any_world
-    job_id = await running(world)
-    before, record = world.driver(), await newest_record(world, job_id)
-    world.host.built.clear()
-    answer = await put(
-        world, job_id, b"print(2)\n", environment={"archive": "env.zip"}, artifacts=["env.zip"]
-    )
-    assert answer.status_code == 400 and "env.zip" in answer.text
-    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    await eventually(lambda: is_built(world, 1), "the environment is being built")
-    told = " ".join((await world.get(f"/jobs/{job_id}/explanation"))["sentences"])
-    assert "What version 2 is to run in is being built. Version 1 stays in force until then." in told
-    # The one before is not disturbed, and takes requests.
-    assert (await world.put(job_id, bounds(**dict.fromkeys(NAMES, (1, 2))))).status_code == 200
-    assert world.driver() is before and before.alive
-    assert (await world.get(f"/jobs/{job_id}/versions"))["current"] == 1
-    world.host.built.set()
-    await outcome(world, job_id, 2, "IN_FORCE")
-    assert world.driver() is not before and not before.alive
-    assert set((await upper_bounds(world, job_id)).values()) == {2}
-    assert record != await newest_record(world, job_id)
-
-
-async def test_one_whose_environment_cannot_be_built_is_never_started(any_world: World) -> None:
-    world = any_world
-    job_id = await running(world)
-    before = world.driver()
-    world.host.cannot_build = why = "environment.requirements: numpy==0 was not found."
-    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    taken = await outcome(world, job_id, 2, "TAKEN_BACK")
-    assert taken["why"] == why
-    assert world.driver() is before and before.alive
-    told = await newest_record(world, job_id)
-    assert told["message"] == f"Version 2 of the job was not started: {why}"
-    assert (await put(world, job_id)).status_code == 202
-    await outcome(world, job_id, 3, "IN_FORCE")
-
-
-async def test_an_environment_is_not_built_for_a_job_that_has_ended(world: World) -> None:
-    job_id = await running(world)
-    world.host.built.clear()
-    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    await eventually(lambda: is_built(world, 1), "the environment is being built")
-    assert (await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})).is_success
-    await world.status(job_id, "CANCELED")
-    world.host.built.set()
-    assert (await outcome(world, job_id, 2, "DROPPED"))["why"] == "The job ended first."
-    assert len(world.host.drivers) == 1
-
-
-async def is_built(world: World, times: int) -> bool:
-    return len(world.host.builds) >= times
-
-
-async def newest_record(world: World, job_id: str) -> dict[str, Any]:
-    return dict((await world.get(f"/jobs/{job_id}/rescales/history"))[0])
-
-
 async def test_a_program_that_has_not_started_a_query_yet_may_be_replaced(world: World) -> None:
     job_id = (await post(world, {"config": CONFIG, "bounds": {"counts": {"upperBound": 3}}})).json()["jobid"]
     await begun(world, job_id)
@@ -225,27 +161,3 @@ async def test_a_program_that_has_not_started_a_query_yet_may_be_replaced(world:
     await world.driver().start(COPY)
     await outcome(world, job_id, 2, "IN_FORCE")
     assert await upper_bounds(world, job_id) == {"words": 12, "counts": 3, "store": 2, "raw": 12, "copy": 12}
-
-
-async def test_another_version_may_be_asked_for_while_an_environment_is_built(world: World) -> None:
-    job_id = await running(world)
-    world.host.built.clear()
-    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    await eventually(lambda: is_built(world, 1), "the environment is being built")
-    assert (await put(world, job_id)).status_code == 202
-    await outcome(world, job_id, 3, "IN_FORCE")
-    assert (await outcome(world, job_id, 2, "DROPPED"))["why"] == "Version 3 was asked for first."
-
-
-async def test_a_registry_that_is_away_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_PAUSE_S", 0.01)
-    job_id = await running(world)
-    away = iter([DriverLaunchError("uv was ended by signal 9."), OSError("No space left on device")])
-
-    async def build(runtime: Runtime) -> None:
-        for error in away:
-            raise error
-
-    monkeypatch.setattr(world.host, "build", build)
-    assert (await put(world, job_id, environment=ENVIRONMENT)).status_code == 202
-    await outcome(world, job_id, 2, "IN_FORCE")

@@ -1,5 +1,5 @@
 """PUT /jobs/:jobid/graph: a new version of a running job, on trial, and taken back. The drivers keep the protocol.
-Those of programs: test_program_versions.py."""
+Those of programs: test_program_versions.py; of both, with environments: test_version_environments.py."""
 
 from __future__ import annotations
 
@@ -78,23 +78,6 @@ async def test_a_new_version_goes_on_under_the_same_id(any_world: World) -> None
     assert (await world.get(f"/jobs/{job_id}"))["name"] == GRAPH["name"]
 
 
-async def test_a_new_version_may_run_in_another_environment(world: World) -> None:
-    job_id = await world.running(graph())
-    driver = world.driver()
-    other = {"environment": {"requirements": ["pyspark==4.2.0"]}, "packages": ["a.b:c_2.13:1.0"]}
-    world.host.cannot_build = why = "environment.requirements: numpy==0 was not found."
-    assert (await replace(world, job_id, graph(**other))).status_code == 202
-    assert (await outcome(world, job_id, 2, "TAKEN_BACK"))["why"] == why
-    assert world.driver() is driver and driver.alive
-    world.host.cannot_build = None
-    assert (await replace(world, job_id, graph(**other))).status_code == 202
-    await outcome(world, job_id, 3, "IN_FORCE")
-    # A driver that waits has the environment of the version before.
-    assert world.driver() is not driver
-    shown = await world.get(f"/jobs/{job_id}/graph")
-    assert {key: shown[key] for key in other} == other
-
-
 async def test_a_dry_run_changes_nothing(world: World) -> None:
     job_id = await world.running(graph())
     answer = await replace(world, job_id, next_graph(), "?dryRun=true")
@@ -124,14 +107,9 @@ async def test_what_does_not_fit_the_checkpoints_is_found_before_anything_stops(
     def more_state(vertices: list[dict[str, Any]]) -> None:
         vertices[1]["maxParallelism"] = 24
 
-    def no_state(vertices: list[dict[str, Any]]) -> None:
-        vertices[1].update(sql="SELECT value AS k, 1 AS n FROM flights", stateful=False)
-        del vertices[1]["maxParallelism"]
-
     await refused(another_source, "reads rate-micro-batch as 'flights' now, and its checkpoint is of rate")
     await refused(another_sink, "The query of 'store' is not there any more")
     await refused(more_state, "has 24 state partitions now, and its state has 12: leave maxParallelism")
-    await refused(no_state, "keeps state in nothing now, and its checkpoint has the state of 'delays'")
     assert world.driver() is driver and driver.alive
     batch = {**graph(), "type": "BATCH"}
     assert (await replace(world, job_id, batch)).status_code == 400

@@ -50,7 +50,10 @@ def begun(url: str, wait: Callable[[Client], Any]) -> asyncio.Task[Any]:
 def outcome_of(url: str, job_id: str, answer: Any) -> asyncio.Task[Outcome]:
     """`require --wait` after the PUT with this ``answer``."""
     version, rescale = int(answer.headers["ETag"].strip('"')), answer.headers["X-Slotwise-Rescale"]
-    return begun(url, lambda client: wait_for_outcome(client, job_id, version, rescale))
+    has_deadline = "X-Slotwise-Deadline" in answer.request.headers
+    return begun(
+        url, lambda client: wait_for_outcome(client, job_id, version, rescale, has_deadline=has_deadline)
+    )
 
 
 async def test_a_job_that_ends(world: World, url: str) -> None:
@@ -102,6 +105,47 @@ async def test_bounds_whose_job_fails_while_they_wait_for_their_deadline(world: 
         ended, back, _ = await waits
     assert (ended["number"], ended["terminatedReason"]) == (2, "JOB_FAILOVER_RESTARTING")
     assert (back["number"], back["rollbackOf"]) == (4, 2)
+
+
+async def test_bounds_that_wait_while_another_rescale_is_under_way(world: World, url: str) -> None:
+    """Their record ends as it begins, and another one brings them into force."""
+    other, job_id = await world.running(), await world.running()
+    driver = world.driver()
+    await world.put(other, bounds(flights=(1, 4), delays=(1, 4), store=(1, 1)))
+    await world.completed(other, 2)
+    driver.pause.clear()
+    await world.put(job_id, bounds(flights=(1, 1), delays=(1, 1), store=(1, 1)))
+    many = bounds(flights=(1, 7), delays=(1, 1), store=(1, 1))
+    answer = await world.put(job_id, many, **{"X-Slotwise-Deadline": "1 h"})
+    waits = outcome_of(url, job_id, answer)
+    await following(world, 1)
+    driver.pause.set()
+    await world.completed(job_id, 2)
+    await world.http.patch(f"/jobs/{other}", params={"mode": "cancel"})
+    async with asyncio.timeout(PATIENCE_S):
+        done, back, _ = await waits
+    (told,) = [one for one in await world.get(f"/jobs/{job_id}/rescales/history") if one["number"] == 3]
+    assert told["rescaleUuid"] == answer.headers["X-Slotwise-Rescale"]
+    assert (told["terminalState"], told["startTimestampInMillis"]) == (
+        "IGNORED",
+        told["endTimestampInMillis"],
+    )
+    assert "wait for their deadline" in told["message"]
+    assert (done["number"], done["terminalState"], back) == (4, "COMPLETED", None)
+    assert "of version 3 wait no longer" in done["message"]
+
+
+async def test_bounds_whose_slots_come_keep_their_record(world: World, url: str) -> None:
+    other, job_id = await world.running(), await world.running()
+    await world.put(other, bounds(flights=(1, 4), delays=(1, 4), store=(1, 1)))
+    await world.completed(other, 2)
+    many = bounds(flights=(1, 7), delays=(1, 2), store=(1, 1))
+    waits = outcome_of(url, job_id, await world.put(job_id, many, **{"X-Slotwise-Deadline": "1 h"}))
+    await following(world, 1)
+    await world.http.patch(f"/jobs/{other}", params={"mode": "cancel"})
+    async with asyncio.timeout(PATIENCE_S):
+        done, back, _ = await waits
+    assert (done["number"], done["terminalState"], back) == (2, "COMPLETED", None)
 
 
 async def test_a_job_that_has_processed_something(world: World, url: str) -> None:

@@ -1,25 +1,27 @@
 """Clients that give their bounds a deadline, and cancel rescales, while everything goes wrong; and what must hold then.
 
-What holds until a deadline is kept in a ledger of what clients were told, by docs/rescale.md: the bounds of each vertex
-before the first of those that wait. Which changes wait is worked out here from what each of them raises.
+A ledger follows the queue of each job by what becomes durable, by docs/rescale.md: each version of the requirements
+must be what its client asked for, but for what waits; and whatever else changes must be bounds that have waited and are
+applied now, or come back.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from app.model.jobgraph import JobGraph, JobType
 from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.rescale import TerminalState, TriggerCause
-from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.adaptive.state import JobState
 from app.worker.requests.requirements import RescaleCancellation
 from app.worker.views import GivenDeadline
-from tests.simulation import versions
-from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots, parallelism
+from tests.simulation.goals import Holds, asks_for, needs_of, with_bounds
+from tests.simulation.ledger import Ledger, Waiting
+from tests.simulation.rules import bounds_now, least_slots, parallelism
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
@@ -27,10 +29,14 @@ if TYPE_CHECKING:
     from tests.simulation.truth import JobTruth
 
 ROLLED_BACK: Final = "The deadline of version "
-"""What the reason of requirements begins with that came back at a deadline."""
+"""What the reason of requirements begins with that came back at a deadline, or of which bounds were dropped then."""
+
+WAITS_AGAIN: Final = "The slots of the bounds of "
+"""The same of bounds that were applied, and whose slots went."""
+
+CANCELED: Final = "cancel-"
 
 _OVER = ("Canceling", "Failing", "Finished")
-Holds = dict[str, Bounds]
 Request = Callable[["Incarnation"], Coroutine[Any, Any, Any]]
 
 
@@ -55,23 +61,6 @@ class Wishes:
         return oracles.deadlines.cancel(job_id, mark("cancel"), oracles.truth(job_id))
 
 
-@dataclass
-class Ledger:
-    """Of one job. ``wishes``: what each PUT asks for in case of a timeout, by mark. ``former``: of each version of the
-    bounds, what may come back for the vertices that it changed; ``partitions``: of their state. ``last``: the version
-    that changed a vertex last. ``or_else``: what may come back in the place of ``former``, if a wait has ended in the
-    very commit.
-    ``waiting``: by vertex, the version with a deadline that it waits for."""
-
-    wishes: dict[str, OnTimeout] = field(default_factory=dict)
-    former: dict[int, dict[str, Bounds]] = field(default_factory=dict)
-    partitions: dict[int, dict[str, int | None]] = field(default_factory=dict)
-    or_else: dict[int, dict[str, Bounds]] = field(default_factory=dict)
-    on_timeout: dict[int, OnTimeout] = field(default_factory=dict)
-    last: dict[str, int] = field(default_factory=dict)
-    waiting: dict[str, int] = field(default_factory=dict)
-
-
 class Deadlines:
     def __init__(self, oracles: Oracles) -> None:
         self._oracles = oracles
@@ -81,14 +70,15 @@ class Deadlines:
         return self._ledgers.setdefault(job_id, Ledger())
 
     def cancel(self, job_id: str, mark: str, truth: JobTruth) -> Request | None:
-        """A request to cancel the rescale that somebody asked for: the one that goes on, or the newest one."""
+        """A request to cancel a rescale that somebody asked for: the one that goes on, or the newest one."""
         asked = [one for one in truth.records.values() if one.cause is TriggerCause.UPDATE_REQUIREMENT]
         if not asked:
             return None
-        uuid = max(asked, key=lambda one: (one.is_open, one.number)).uuid
+        record = max(asked, key=lambda one: (one.is_open, one.number))
+        self.ledger(job_id).canceled[mark] = record.number
 
         async def cancel(plane: Incarnation) -> None:
-            asked = RescaleCancellation(uuid, requested_by="bob", reason=mark)
+            asked = RescaleCancellation(record.uuid, requested_by="bob", reason=mark)
             await plane.plane.cancel_rescale(job_id, asked)
             self._oracles.count("rescale canceled")
             kept = any(one.reason == mark for one in truth.stored.values())
@@ -98,275 +88,296 @@ class Deadlines:
 
     # -- what becomes durable
 
-    def stored(self, job_id: str, truth: JobTruth, wanted: Requirements, *, comes_back: bool) -> None:
-        """``wanted`` follows the newest requirements. ``comes_back``: because of a deadline, or somebody canceled."""
-        ledger, version, before = self.ledger(job_id), wanted.version, truth.stored[wanted.version - 1]
-        numbers, were, had = dict(wanted.state_partitions), dict(before.state_partitions), before.as_dict()
-        if (wanted.reason or "").startswith(versions.REASON):
-            # Another version of the job takes the state as it is. That is nobody's wish, and nothing to go back to.
-            were = numbers
-            for since in ledger.waiting.values():
-                ledger.partitions[since] = dict.fromkeys(ledger.partitions[since])
-        changed = [
-            vertex
-            for vertex, bounds in wanted
-            if vertex in had and (before[vertex] != bounds or were.get(vertex) != numbers.get(vertex))
-        ]
-        for vertex, _ in wanted:
-            if vertex not in had:
-                ledger.last.pop(vertex, None)
-        if comes_back:
-            self._came_back(job_id, ledger, wanted, changed)
-        on_timeout = ledger.wishes.get(wanted.reason or "")
-        former, partitions = {}, {}
-        over = self._due_commits(truth)
-        ledger.or_else[version] = {one: before[one] for one in changed if ledger.waiting.get(one) in over}
-        for vertex in changed:
-            since = ledger.waiting.pop(vertex, None)
-            former[vertex] = before[vertex] if since is None else ledger.former[since][vertex]
-            partitions[vertex] = were.get(vertex) if since is None else ledger.partitions[since][vertex]
-            ledger.last[vertex] = version
-            # What goes back to what held has nothing to wait for.
-            goes_back = (wanted[vertex], numbers.get(vertex)) == (former[vertex], partitions[vertex])
-            if on_timeout is not None and not goes_back:
-                ledger.waiting[vertex] = version
-        ledger.former[version], ledger.partitions[version] = former, partitions
-        if on_timeout is not None:
-            ledger.on_timeout[version] = on_timeout
+    def is_first(self, job_id: str, mark: str) -> bool:
+        """Whether the requirements with this mark are those of the PUT itself. Those of bounds that have waited have it
+        too."""
+        return mark not in self.ledger(job_id).known
 
-    def _due_commits(self, truth: JobTruth) -> set[int]:
-        """The versions whose bounds were to come into force at a deadline that has passed, and waited when the job was
-        saved last."""
-        waiting = [] if truth.state is None else truth.state.pending
-        now_ms = self._oracles.world.wall_ms
-        due = [one for one in waiting if one.deadline and one.deadline.at_ms <= now_ms and not one.begun]
-        return {one.version for one in due if one.deadline and one.deadline.on_timeout is OnTimeout.COMMIT}
+    def moved(self, job_id: str) -> None:
+        """The graph is another one, or bounds were lowered: what waits is cut to it."""
+        self.ledger(job_id).is_moved = True
 
-    def _came_back(self, job_id: str, ledger: Ledger, wanted: Requirements, changed: list[str]) -> None:
+    def stored(
+        self, job_id: str, truth: JobTruth, wanted: Requirements, state: JobState, *, alone: bool
+    ) -> None:
+        """``wanted`` follows the newest requirements, in the commit of ``state``; ``alone``: no others do in that."""
+        ledger, mark, before = self.ledger(job_id), wanted.reason or "", truth.stored[wanted.version - 1]
         what = f"version {wanted.version} of job {job_id[-2:]}"
-        since = {ledger.last.get(vertex, 0) for vertex in changed}
-        self._oracles.check(len(since) <= 1, "deadlines", f"{what} takes back several versions: {since}")
-        state = self._oracles.truth(job_id).state
-        for vertex in changed:
-            allowed = ledger.former.get(ledger.last.get(vertex, 0), {}).get(vertex)
-            some = [allowed, ledger.or_else.get(ledger.last.get(vertex, 0), {}).get(vertex)]
-            if allowed is not None and state is not None and vertex in state.graph.by_id:
-                # Another version of the job, which has come into force since, may have fewer state partitions.
-                most = state.graph.by_id[vertex].max_parallelism
-                some.append(Bounds(min(allowed.lower, most), min(allowed.upper, most)))
-            self._oracles.check(
-                wanted[vertex] in some,
-                "deadlines",
-                f"{what} has {wanted[vertex]} for {vertex[-4:]}: {allowed} was before",
-            )
-        if (wanted.reason or "").startswith(ROLLED_BACK):
-            self._oracles.count("rolled back")
-            asked = {ledger.on_timeout.get(version) for version in since}
-            self._oracles.check(
-                asked <= {OnTimeout.ROLLBACK}, "deadlines", f"{what} came back, asked for: {asked}"
-            )
-
-    def saved(self, job_id: str, before: JobState | None, state: JobState) -> None:
-        ledger = self.ledger(job_id)
-        if before is None or not ledger.wishes:
+        if ledger.is_moved or not (ledger.wishes or ledger.patches or ledger.canceled):
+            self._note_last(ledger, before, wanted)
+            ledger.known.add(mark)
+            ledger.queued[wanted.version] = ledger.waiting | {
+                vertex: own for one in state.queued for vertex, own in one.bounds
+            }
             return
-        self._nothing_else_completes_them(job_id, state)
-        waits = {vertex: one.version for one in state.pending if one.deadline for vertex in one.vertices}
-        for vertex, version in list(ledger.waiting.items()):
-            if waits.get(vertex) == version:
-                continue
-            del ledger.waiting[vertex]
-            if vertex not in state.graph.by_id:
-                # Its query ended long ago.
-                continue
-            on_timeout = ledger.on_timeout[version]
-            self._oracles.count(f"a wait for {on_timeout} is over")
-            what = f"job {job_id[-2:]}: {vertex[-4:]} waits no longer for the deadline of version {version}"
-            self._oracles.check(
-                self._may_end(state, before, vertex, on_timeout, ledger.former[version][vertex]),
-                "deadlines",
-                f"{what}, and nothing came of it",
-            )
-        self._nothing_is_begun(job_id, before, state)
+        held = before.as_dict()
+        changed = {vertex for vertex, own in wanted if own != held[vertex]}
+        asked = truth.attempted.get(mark)
+        passed_over: Holds = {}
+        # What is applied, or put back, is no change that somebody could cancel.
+        by_queue: set[str] = set()
+        if asked is not None and mark not in ledger.known:
+            ledger.known.add(mark)
+            new = self._declared(ledger, mark, wanted, before, asked, truth.numbered.get(mark, set()), state)
+            passed_over = {
+                vertex: held[vertex] for vertex in changed - new if asked.get(vertex) == held[vertex]
+            }
+            if mark in ledger.wishes:
+                by_queue = {one for one in changed & new if wanted[one] != asked[one]}
+            changed -= new
+            at_once = [
+                one for one in ledger.patches if one.version == wanted.version and one.former is not None
+            ]
+            if at_once and alone and state.phase.kind not in _OVER:
+                self._may_begin(truth, at_once[0], wanted, state, what)
+        elif mark.startswith(ROLLED_BACK):
+            changed -= self._rolled_back(ledger, wanted, what)
+        elif mark in ledger.canceled:
+            changed -= self._canceled(ledger, mark, wanted)
+        by_queue |= changed
+        changed -= self._wait_again(ledger, wanted, changed)
+        for one in ledger.patches:
+            vertices = one.bounds.keys() & changed
+            if one.former is None and vertices and one.bounds.items() <= wanted.as_dict().items():
+                one.former = {vertex: held[vertex] for vertex in one.bounds}
+                changed -= one.bounds.keys()
+                self._oracles.count(f"applied, {one.on_timeout}")
+                known = next((each for each in state.queued if each.version == one.version), None)
+                if asked is None and mark not in ledger.known:
+                    # Something else came back in the same step.
+                    begun = None if known is None else known.begun
+                    one.former = dict(one.bounds if begun is None else begun.former)
+                elif alone and one.on_timeout is OnTimeout.ROLLBACK:
+                    # At its deadline COMMIT asks for no slots.
+                    self._may_begin(truth, one, wanted, state, what)
+        by_queue -= changed
+        self._check(
+            not changed, f"{what} has other bounds for {changed}, which nobody asked for: {ledger.patches}"
+        )
+        self._note_last(ledger, before, wanted, by_queue)
+        ledger.queued[wanted.version] = ledger.waiting | passed_over
 
-    def _nothing_else_completes_them(self, job_id: str, state: JobState) -> None:
-        """The record of bounds that still wait is not that of a change that succeeded."""
-        records = self._oracles.truth(job_id).records
-        for one in state.pending:
-            record = records.get(one.record) if one.deadline is not None and not one.begun else None
-            if record is None:
-                continue
-            self._oracles.count(f"bounds wait, and their record is {record.terminal_state or 'open'}")
-            self._oracles.check(
-                record.terminal_state is not TerminalState.COMPLETED,
-                "deadlines",
-                f"job {job_id[-2:]}: version {one.version} still waits, and its record is {record}",
+    def may_move(self, truth: JobTruth, vertex: str) -> set[Bounds]:
+        """The bounds that ``vertex`` may have got besides, in the step in which the graph has changed."""
+        found: set[Bounds] = set()
+        for one in [] if truth.state is None else self.ledger(truth.state.job_id).patches:
+            found |= {each[vertex] for each in (one.bounds, one.former or {}) if vertex in each}
+        return found
+
+    def queued(self, job_id: str, wanted: Requirements) -> Holds:
+        """What waited behind this version of the requirements."""
+        return self.ledger(job_id).queued.get(wanted.version, {})
+
+    def _declared(
+        self,
+        ledger: Ledger,
+        mark: str,
+        wanted: Requirements,
+        before: Requirements,
+        asked: Holds,
+        numbered: set[str],
+        state: JobState,
+    ) -> set[str]:
+        """A PUT: the vertices of which it says something new. ``numbered``: as in `JobTruth`."""
+        held, now, waiting = before.as_dict(), wanted.as_dict(), ledger.waiting
+        numbers, were = dict(wanted.state_partitions), dict(before.state_partitions)
+        own = {vertex for one in state.queued if one.version == wanted.version for vertex in one.vertices}
+        patched = {vertex for one in ledger.patches for vertex in one.bounds}
+        queued = {vertex for one in state.queued for vertex in one.vertices}
+        # Of a vertex with the bounds that hold, or wait, the number of its partitions may be what is new.
+        new = {
+            vertex
+            for vertex, bounds in asked.items()
+            if bounds not in (held[vertex], waiting.get(vertex))
+            or (
+                numbers.get(vertex) != were.get(vertex)
+                and (vertex not in patched or vertex in numbered - queued)
             )
+            or vertex in own
+        }
+        on_timeout = ledger.wishes.get(mark)
+        if on_timeout is not None:
+            # What waits takes the place of what was applied and was not in force: that is put back.
+            for one in ledger.patches:
+                held |= {vertex: own for vertex, own in (one.former or {}).items() if vertex in new}
+        ledger.leave_out(new)
+        for one in list(ledger.patches):
+            # So it may be of what waits for partitions.
+            known = next((each for each in state.queued if each.version == one.version), None)
+            if one.former is None and known is not None and known.vertices < one.bounds.keys():
+                ledger.leave_out(one.bounds.keys() - known.vertices)
+        if on_timeout is None or not new:
+            return new
+        bounds = {vertex: asked[vertex] for vertex in new}
+        patch = Waiting(wanted.version, bounds, on_timeout)
+        if bounds.items() <= now.items():
+            patch.former = {vertex: held[vertex] for vertex in new}
+        ledger.patches.append(patch)
+        return new
+
+    def _rolled_back(self, ledger: Ledger, wanted: Requirements, what: str) -> set[str]:
+        found = re.match(rf"{ROLLED_BACK}(\d+) passed", wanted.reason or "")
+        one = next((one for one in ledger.patches if found and one.version == int(found[1])), None)
+        self._check(
+            one is not None and one.on_timeout is OnTimeout.ROLLBACK,
+            f"{what} drops what does not wait: {one}",
+        )
+        if one is None:
+            return set()
+        self._oracles.count("rolled back")
+        return self._comes_back(ledger, one, wanted, what)
+
+    def _canceled(self, ledger: Ledger, mark: str, wanted: Requirements) -> set[str]:
+        """What comes back by the cancellation ``mark``."""
+        number = ledger.canceled[mark]
+        # By one change several patches may have been applied.
+        back: set[str] = set()
+        for one in [one for one in ledger.patches if number in one.records]:
+            back |= self._comes_back(ledger, one, wanted, mark)
+        now = {vertex for vertex, own in wanted if own == ledger.last.get(vertex)}
+        for one in [one for one in ledger.patches if one.former is not None and one.bounds.keys() <= now]:
+            ledger.patches.remove(one)
+        return back | now
+
+    def _wait_again(self, ledger: Ledger, wanted: Requirements, changed: set[str]) -> set[str]:
+        """The vertices of what was applied and is put back, as its slots have gone."""
+        back: set[str] = set()
+        for one in ledger.patches:
+            if (
+                one.former is not None
+                and one.former.keys() & changed
+                and one.former.items() <= wanted.as_dict().items()
+            ):
+                back |= one.former.keys()
+                one.former = None
+                self._oracles.count("waits again")
+        return back
+
+    def _comes_back(self, ledger: Ledger, one: Waiting, wanted: Requirements, what: str) -> set[str]:
+        ledger.patches.remove(one)
+        if one.former is None:
+            return set()
+        self._check(
+            one.former.items() <= wanted.as_dict().items(), f"{what} has {wanted}: {one.former} was before"
+        )
+        return set(one.former)
 
     @staticmethod
-    def _may_end(
-        state: JobState, before: JobState, vertex: str, on_timeout: OnTimeout, former: Bounds
-    ) -> bool:
-        """Whether a wait may end without that its bounds were replaced: what they ask for is on its way or in force, or
-        was tried and taken back, or the job is over. With COMMIT it may always, at its time."""
-        if on_timeout is OnTimeout.COMMIT or state.phase.kind in _OVER or state.taken_back is not None:
-            return True
+    def _note_last(
+        ledger: Ledger, before: Requirements, wanted: Requirements, by_queue: Collection[str] = ()
+    ) -> None:
+        held = before.as_dict()
+        numbers = {one for one, _ in {*before.state_partitions} ^ {*wanted.state_partitions}}
+        for vertex, own in wanted:
+            if vertex in held and vertex not in by_queue and (own != held[vertex] or vertex in numbers):
+                ledger.last[vertex] = held[vertex]
+
+    def saved(self, job_id: str, before: JobState | None, state: JobState) -> None:
+        """The queue of a state that became durable is that of the ledger."""
+        ledger = self.ledger(job_id)
+        moved, ledger.is_moved = ledger.is_moved, False
+        if before is None or not ledger.wishes:
+            return
+        if state.phase.kind in _OVER:
+            ledger.patches = []
+        if moved or _is_moved(before.graph, state.graph):
+            self._follow(ledger, state)
+        queue = {one.version: one for one in state.queued}
+        what = f"job {job_id[-2:]}"
+        strange = queue.keys() - {one.version for one in ledger.patches}
+        self._check(not strange, f"{what} has {strange} in its queue, which does not wait: {ledger.patches}")
+        left = []
+        for one in ledger.patches:
+            known = queue.get(one.version)
+            if known is None:
+                self._is_gone(what, before, state, one)
+                continue
+            left.append(one)
+            one.records |= {known.record, known.first_record}
+            self._check(
+                (dict(known.bounds), known.begun is not None) == (one.bounds, one.former is not None),
+                f"{what} has {known} in its queue, and not {one}",
+            )
+            self._is_not_completed(what, job_id, known)
+        ledger.patches = left
+
+    @staticmethod
+    def _follow(ledger: Ledger, state: JobState) -> None:
+        """The graph has changed: what is left of each patch is what the state says."""
+        queue = {one.version: one for one in state.queued}
+        ledger.patches = [one for one in ledger.patches if one.version in queue]
+        for one in ledger.patches:
+            known = queue[one.version]
+            one.bounds = dict(known.bounds)
+            one.former = None if known.begun is None else dict(known.begun.former)
+
+    def _is_gone(self, what: str, before: JobState, state: JobState, one: Waiting) -> None:
+        """What is not in the queue any more holds, and came into force, or was tried and taken back; or its time was
+        over."""
+        self._oracles.count(f"a wait for {one.on_timeout} is over")
+        held = state.requirements.as_dict()
+        holds = one.bounds.items() <= held.items()
+        self._check(holds, f"{what}: version {one.version} waits no longer, and nothing came of it")
+        if one.former is None or one.on_timeout is OnTimeout.COMMIT or state.taken_back is not None:
+            return
         if (state.plan_version, state.num_rescales) > (before.plan_version, before.num_rescales):
             # Of several steps in one commit only the last one is seen.
-            return True
-        graph, asked = asks_for(state, [])
-        own = bounds_now(state.graph, _with(state.requirements, {vertex: former}), None, state.policy)
-        least, most = _what_it_needs(state, graph, asked, vertex, own[vertex]) or 0, asked[vertex].upper
-        plans = [getattr(state.phase, "target", None), getattr(state.phase, "plan", None), state.last_plan]
-        ways = [dict(one if isinstance(one, tuple) else one.parallelism) for one in plans if one is not None]
-        return any(least <= one[vertex] <= most for one in ways)
+            return
+        cap = state.share.cap
+        before_it = with_bounds(state.requirements, one.former)
+        if cap is not None and cap < least_slots(
+            state.graph, bounds_now(state.graph, before_it, None, state.policy)
+        ):
+            # What held before does not come back.
+            return
+        plans = [one for one in (state.plan, before.plan) if one is not None]
+        graph, goal = asks_for(state, state.requirements)
+        needs = needs_of(state, graph, goal, asks_for(state, before_it)[1], one.bounds)
+        self._check(
+            any(
+                all(count <= dict(plan.parallelism)[vertex] for vertex, count in needs.items())
+                for plan in plans
+            ),
+            f"{what}: version {one.version} waits no longer, and its plan is not in force",
+        )
 
-    def _nothing_is_begun(self, job_id: str, before: JobState, state: JobState) -> None:
-        """Before all slots are there no plan is made by bounds that wait."""
-        ledger, plan = self.ledger(job_id), getattr(state.phase, "target", None)
-        if plan is None or isinstance(plan, tuple) or plan.version <= before.plan_version:
+    def _is_not_completed(self, what: str, job_id: str, one: Patch) -> None:
+        """The record of bounds that still wait is not that of a change that succeeded."""
+        record = None if one.begun else self._oracles.truth(job_id).records.get(one.record)
+        if record is None:
             return
-        held = self.holding(state)
-        if held is None or state.usable_slots < least_slots(state.graph, held):
-            # By the former bounds it could not run.
-            return
-        short = {one.version for one in _short_of_slots(state, state.usable_slots)}
-        for vertex, version in ledger.waiting.items():
-            of_version = [one for one, since in ledger.waiting.items() if since == version]
-            if version not in short and any(_is_redistributed(state, one) for one in of_version):
-                # It is brought as far as the partitions allow, and then they are redistributed.
+        self._oracles.count(f"bounds wait, and their record is {record.terminal_state or 'open'}")
+        self._check(
+            record.terminal_state is not TerminalState.COMPLETED or record.end_ms != record.start_ms,
+            f"{what}: version {one.version} still waits, and its record is {record}",
+        )
+
+    def _may_begin(
+        self, truth: JobTruth, one: Waiting, wanted: Requirements, state: JobState, what: str
+    ) -> None:
+        """Bounds are not applied before their slots are there, unless the job cannot run without them."""
+        assert one.former is not None
+        former = with_bounds(wanted, one.former)
+        for known in (state, truth.state):
+            if known is None or known.graph is not state.graph:
                 continue
-            limit = max(held[vertex].upper, ledger.former[version][vertex].upper)
-            self._oracles.check(
-                dict(plan.parallelism)[vertex] <= limit,
-                "deadlines",
-                f"job {job_id[-2:]}: {vertex[-4:]} waits, at most at {limit}, and is brought to {plan.parallelism}",
-            )
+            held = bounds_now(known.graph, former, None, known.policy)
+            least, cap = least_slots(known.graph, held), known.share.cap
+            if known.usable_slots < least or (cap is not None and cap < least):
+                return
+            graph, goal = asks_for(known, wanted)
+            now = parallelism(graph, goal, known.usable_slots) or {}
+            needs = needs_of(known, graph, goal, asks_for(known, former)[1], one.bounds)
+            if all(now.get(vertex, 0) >= count for vertex, count in needs.items()):
+                return
+        self._check(False, f"{what} applies {one}, and its slots are not there: {state.usable_slots}")
 
-    # -- what holds
-
-    def holding(self, state: JobState) -> Holds | None:
-        """The bounds that hold while all that may wait for a deadline do, by what the job says of them; None if none
-        may."""
-        waiting = _waiting(state)
-        return bounds_while(state, waiting) if waiting else None
-
-    def least(self, state: JobState, goal: Holds) -> int:
-        """The slots that the job cannot do without: those of the new, the former, or the bounds in force will do. The
-        last are neither of the others if only some of the changes need no slots."""
-        least, held = least_slots(state.graph, goal), self.holding(state)
-        if held is None:
-            return least
-        return min(least, least_slots(state.graph, held), least_slots(state.graph, self.in_force(state)))
-
-    def allowed(self, state: JobState, slots: int, usable: int) -> dict[str, int] | None:
-        """The parallelism that so many slots allow, of which so many may be used."""
-        return parallelism(state.graph, bounds_while(state, _waiting_now(state, usable)), slots)
-
-    def in_force(self, state: JobState) -> Holds:
-        """The bounds that hold now."""
-        return bounds_while(state, _waiting_now(state, state.usable_slots))
-
-    def counting(self, state: JobState) -> int:
-        """The slots that the bounds need which hold now, with the state partitions that they ask for."""
-        return least_slots(*asks_for(state, _waiting_now(state, state.usable_slots)))
+    def _check(self, condition: bool, detail: str) -> None:
+        self._oracles.check(condition, "deadlines", detail)
 
 
-def goal_of(state: JobState) -> Holds:
-    """What the job goes for: what was declared, within its policy, but for what was taken back."""
-    back = None if state.taken_back is None else dict(state.taken_back.good)
-    return bounds_now(state.graph, state.requirements, back, state.policy)
-
-
-def bounds_while(state: JobState, waiting: Sequence[Pending], graph: JobGraph | None = None) -> Holds:
-    """What the job goes for while the changes ``waiting`` wait: the bounds before them, and what was taken back then,
-    but for the vertices of changes that wait no longer. ``graph``: with other state partitions."""
-    kept = [one.taken_back.good for one in waiting if one.taken_back is not None]
-    counting = {vertex for one in state.pending if one not in waiting for vertex in one.vertices}
-    back = {vertex: count for vertex, count in kept[0] if vertex not in counting} if kept else None
-    if state.taken_back is not None:
-        back = dict(state.taken_back.good)
-    return bounds_now(graph or state.graph, _before(state, waiting), back, state.policy)
-
-
-def _waiting(state: JobState) -> Sequence[Pending]:
-    if state.taken_back is not None:
-        return ()
-    return [one for one in state.pending if one.deadline is not None]
-
-
-def _short_of_slots(state: JobState, usable: int) -> list[Pending]:
-    """The changes that wait on if so many slots may be used."""
-    left = list(_waiting(state))
-    for one in _waiting(state):
-        if _all_have(state, fewer := [other for other in left if other is not one], usable):
-            left = fewer
-    return left
-
-
-def _waiting_now(state: JobState, usable: int) -> list[Pending]:
-    """The same, but that a job which can run by the new bounds only does not wait."""
-    left = _short_of_slots(state, usable)
-    least, former = least_slots(*asks_for(state, [])), least_slots(state.graph, bounds_while(state, left))
-    return [] if least <= usable < former else left
-
-
-def _is_redistributed(state: JobState, vertex: str) -> bool:
-    """Whether what is declared of a vertex asks for other partitions of its state than there are."""
-    own, upper = state.graph.by_id[vertex], state.requirements[vertex].upper
-    number = dict(state.requirements.state_partitions).get(vertex, own.max_parallelism)
-    return own.stateful and max(number, upper) != own.max_parallelism
-
-
-def _with(requirements: Requirements, bounds: Holds) -> Requirements:
-    return replace(requirements, bounds=tuple((one, bounds.get(one, own)) for one, own in requirements))
-
-
-def _before(state: JobState, waiting: Sequence[Pending]) -> Requirements:
-    former = {vertex: bounds for one in waiting for vertex, bounds in one.former}
-    numbers = [pair for pair in state.requirements.state_partitions if pair[0] not in former]
-    numbers += [pair for one in waiting for pair in one.former_partitions]
-    return replace(_with(state.requirements, former), state_partitions=tuple(numbers))
-
-
-def asks_for(state: JobState, waiting: Sequence[Pending]) -> tuple[JobGraph, Holds]:
-    """What the job asks for while ``waiting`` wait, with the state partitions that are asked for: for each vertex with
-    state at least as many as its upper bound. Not while a redistribution is under way or given up, nor while all wait
-    that may."""
-    graph, refused = state.graph, state.repartition_refused
-    given_up = refused is not None and refused.requirements_uuid == state.requirements.uuid
-    all_wait = bool(waiting) and len(waiting) == len(_waiting(state))
-    if state.repartition is None and not given_up and not all_wait:
-        wanted = _before(state, waiting)
-        upper = {one: own.upper for one, own in declared_within(graph, wanted, state.policy).items()}
-        number = dict(wanted.state_partitions)
-        vertices = [
-            replace(one, max_parallelism=max(number.get(one.id, one.max_parallelism), upper[one.id]))
-            if one.stateful
-            else one
-            for one in graph.vertices
-        ]
-        graph = replace(graph, vertices=tuple(vertices))
-    return graph, bounds_while(state, waiting, graph)
-
-
-def _what_it_needs(state: JobState, graph: JobGraph, asked: Holds, vertex: str, former: Bounds) -> int | None:
-    """The least parallelism of a vertex that has what is asked of it: the bound that was raised, the upper one before
-    the lower one, as far as the cap allows it. None if neither was."""
-    now, cap = asked[vertex], state.share.cap
-    raised = [high for high, low in ((now.upper, former.upper), (now.lower, former.lower)) if high > low]
-    if not raised:
-        return None
-    most = most_slots(graph, asked)
-    full = parallelism(graph, asked, most if cap is None else min(most, max(cap, least_slots(graph, asked))))
-    assert full is not None
-    return min(raised[0], full[vertex])
-
-
-def _all_have(state: JobState, left: Sequence[Pending], usable: int) -> bool:
-    """Whether the slots are enough for each change but those of ``left``."""
-    graph, asked = asks_for(state, left)
-    now, former = parallelism(graph, asked, usable) or {}, bounds_while(state, _waiting(state))
-    changed = [vertex for one in _waiting(state) if one not in left for vertex in one.vertices]
-    needs = {vertex: _what_it_needs(state, graph, asked, vertex, former[vertex]) for vertex in changed}
-    return all(need is None or now.get(vertex, 0) >= need for vertex, need in needs.items())
+def _is_moved(before: JobGraph, after: JobGraph) -> bool:
+    """Whether there are other vertices, or it is known now which of them keep state."""
+    return [(one.id, one.is_assumed) for one in before.vertices] != [
+        (one.id, one.is_assumed) for one in after.vertices
+    ]

@@ -17,7 +17,7 @@ from app.model.requirements import Requirements
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, JobState
 from app.store.writes import AddEvents, AddVersion, CreateJob, SaveState, SetGraph, UnitOfWork
-from tests.simulation.deadlines import asks_for, goal_of
+from tests.simulation.goals import asks_for, goal_of
 from tests.simulation.growing import Program
 from tests.simulation.growth_bounds import BoundsByName
 from tests.simulation.growth_graph import Graph, Told, awaits, flows_of, stands_for_program
@@ -207,7 +207,7 @@ class Growth:
         if not is_new or not isinstance(phase, CreatingExecutionGraph) or phase.failure is not None:
             return
         assert before is not None
-        if (before.requirements, before.policy) == (state.requirements, state.policy) and not state.pending:
+        if (before.requirements, before.policy) == (state.requirements, state.policy) and not state.queued:
             goal = goal_of(state)
             comes_back = phase.plan.slot_count < least_slots(state.graph, goal)
             out = {
@@ -259,9 +259,9 @@ class Growth:
                 and all(1 <= count <= plan.slot_count for _, count in plan.parallelism),
                 f"{what}: plan {plan} is not one for the vertices {ids}",
             )
-        if state.declared_minimal and not state.pending and state.phase.kind not in _OVER:
+        if state.declared_minimal and not state.queued and state.phase.kind not in _OVER:
             # State may be about to get other partitions.
-            most = {most_slots(state.graph, goal_of(state)), most_slots(*asks_for(state, []))}
+            most = {most_slots(state.graph, goal_of(state)), most_slots(*asks_for(state, state.requirements))}
             self._check(
                 state.declared_slots in most, f"{what} asks for {state.declared_slots} slots, not for {most}"
             )

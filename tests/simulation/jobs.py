@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from app.documents.graph import parse_document
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph, JobType
 from tests.simulation.programs import is_program, program_graph
 from tests.simulation.rules import need_slots
 
@@ -21,6 +21,11 @@ _STABILIZATION = _SCHEDULER + "submission.resource-stabilization-timeout"
 
 
 _FRAGILE = "-fragile"
+
+PLAIN = "plain"
+"""A vertex without state, of which that is not known before Spark has analysed it."""
+
+STATEFUL = ("counts", "again")
 
 SIDE_SINK = "side"
 """The second sink of a job that has two, hence two queries."""
@@ -59,6 +64,21 @@ def random_graph(
     if rng.random() < 0.1 and not fragile:
         config["slotwise.rollback.watch-period"] = "0 ms"
     limit = rng.choice((2, 3)) if fragile else 4
+    vertices = _main_query(rng, random.Random(f"plain/{seed}/{number}"), limit)
+    side = random.Random(f"second query/{seed}/{number}")
+    if not fragile and side.random() < 0.4:
+        vertices.append({"name": SIDE_SINK, "inputs": ["events"], "sink": {"format": "noop"}})
+        config["slotwise.failure.local-timeout"] = side.choice(("5 s", "20 s", "60 s"))
+    name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
+    if fragile:
+        name = f"job-{number}{_FRAGILE}{limit}"
+    if not fragile and is_program(seed, number):
+        return program_graph(name, config, seed, number)
+    return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
+
+
+def _main_query(rng: random.Random, plain: random.Random, limit: int) -> list[dict[str, Any]]:
+    """``plain`` decides what does not belong to all worlds."""
     inner = rng.random() < 0.4
     vertices: list[dict[str, Any]] = [
         {"name": "events", "source": {"format": "rate"}, "parallelism": rng.randint(1, limit)},
@@ -71,12 +91,22 @@ def random_graph(
         },
     ]
     last = "counts"
+    if plain.random() < 0.4:
+        vertices.append(
+            {
+                "name": PLAIN,
+                "inputs": [last],
+                "sql": "SELECT k, n FROM counts",
+                "parallelism": plain.randint(1, limit),
+            }
+        )
+        last = PLAIN
     if inner:
         vertices.append(
             {
                 "name": "again",
-                "inputs": ["counts"],
-                "sql": "SELECT k % 2 AS j, count(*) AS n FROM counts GROUP BY k % 2",
+                "inputs": [last],
+                "sql": f"SELECT k % 2 AS j, count(*) AS n FROM {last} GROUP BY k % 2",
                 "parallelism": rng.randint(1, limit),
                 "maxParallelism": 8,
             }
@@ -91,16 +121,12 @@ def random_graph(
             "slotSharingGroup": rng.choice(("default", "sinks")),
         }
     )
-    side = random.Random(f"second query/{seed}/{number}")
-    if not fragile and side.random() < 0.4:
-        vertices.append({"name": SIDE_SINK, "inputs": ["events"], "sink": {"format": "noop"}})
-        config["slotwise.failure.local-timeout"] = side.choice(("5 s", "20 s", "60 s"))
-    name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
-    if fragile:
-        name = f"job-{number}{_FRAGILE}{limit}"
-    if not fragile and is_program(seed, number):
-        return program_graph(name, config, seed, number)
-    return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
+    return vertices
+
+
+def is_wide(graph: JobGraph) -> bool:
+    """Whether bounds of the job may ask for more than Spark turns out to allow: of few, since the rest needs slots."""
+    return graph.name.split("-")[1] == "1" and PLAIN in graph.by_name
 
 
 def random_bounds(rng: random.Random, graph: JobGraph) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
@@ -113,10 +139,22 @@ def random_bounds(rng: random.Random, graph: JobGraph) -> tuple[dict[str, tuple[
         if leaves_out and vertex.id not in asked:
             # Its query has ended.
             continue
+        if vertex.name == PLAIN:
+            # Without a change of what ``rng`` decides in worlds without it. The last part of its state is None, whose
+            # hash differs from process to process.
+            own = random.Random(hash(rng.getstate()[1]))
+            lower = own.choice((1, 1, 1, 2, MOST_SLOTS_NEEDED))
+            uppers = (200, MAX_PARALLELISM_LIMIT) if is_wide(graph) else (14,)
+            wanted[vertex.name] = (lower, own.choice((own.randint(lower, 8), *uppers)))
+            continue
         lower = rng.choice((1, 1, 1, 2, MOST_SLOTS_NEEDED))
-        most = PARTITIONS[-1] if vertex.stateful and rng.random() < 0.5 else 8
+        # A BATCH job keeps no state, and says so.
+        asks = vertex.stateful or (
+            graph.type is JobType.BATCH and len(vertex.inputs) > 1 and not vertex.is_sink
+        )
+        most = PARTITIONS[-1] if asks and rng.random() < 0.5 else 8
         wanted[vertex.name] = (lower, max(lower, rng.randint(1, most)))
-        if not vertex.stateful:
+        if not asks:
             wanted[vertex.name] = (lower, min(vertex.max_parallelism, wanted[vertex.name][1]))
         elif rng.random() < 0.3 and (number := rng.choice(PARTITIONS)) >= wanted[vertex.name][1]:
             partitions[vertex.name] = number

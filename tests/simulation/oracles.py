@@ -15,12 +15,14 @@ from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.store.store import Store
 from app.store.writes import AddRequirements, CreateJob, PutRescale, SaveState, UnitOfWork
 from app.worker.views import RequirementsResult
-from tests.simulation import events_told, versions
+from tests.simulation import assumptions, events_told, versions
 from tests.simulation.batch_oracles import check_end, check_progress
-from tests.simulation.deadlines import ROLLED_BACK, Deadlines, goal_of
+from tests.simulation.deadlines import CANCELED, ROLLED_BACK, WAITS_AGAIN, Deadlines
 from tests.simulation.fragile import Trials
+from tests.simulation.goals import counting_slots, declared_least, goal_of
 from tests.simulation.growth_oracles import REASON as CAME
 from tests.simulation.growth_oracles import Growth
+from tests.simulation.jobs import is_wide
 from tests.simulation.partitions import check_redistribution, known_partitions
 from tests.simulation.policies import PolicyOracles
 from tests.simulation.queries import LocalFailovers
@@ -128,7 +130,7 @@ class Oracles:
             f"job {job_id[-2:]}: version {version} was answered and is not durable ({sorted(truth.stored)})",
         )
         self.check(
-            row is None or truth.is_as_asked(row, bounds, changed=result.changed),
+            row is None or truth.is_as_asked(row, bounds, self.deadlines.queued(job_id, row)),
             "promise 1",
             f"job {job_id[-2:]}: version {version} was answered for other bounds than are stored",
         )
@@ -153,11 +155,14 @@ class Oracles:
         self.count("commit")
         truth = self.truth(unit.job_id)
         before = truth.state
+        rows = [write for write in unit.writes if isinstance(write, AddRequirements)]
+        after = next((write.state for write in unit.writes if isinstance(write, SaveState)), None)
         for write in unit.writes:
             if isinstance(write, AddRequirements):
                 wanted = write.requirements
                 if wanted.version > 1 and wanted.version not in truth.stored:
-                    self._requirements(unit.job_id, truth, wanted)
+                    assert after is not None
+                    self._requirements(unit.job_id, truth, wanted, after, alone=len(rows) == 1)
                 known = truth.stored.setdefault(wanted.version, wanted)
                 self.check(known == wanted, "promise 1", f"version {wanted.version} was written twice")
                 self.check(
@@ -174,18 +179,27 @@ class Oracles:
         self.growth.committed(unit, before, truth.state)
         self.world.reachability.committed(CURRENT.get(), unit, before, truth.state)
 
-    def _requirements(self, job_id: str, truth: JobTruth, wanted: Requirements) -> None:
+    def _requirements(
+        self, job_id: str, truth: JobTruth, wanted: Requirements, after: JobState, *, alone: bool
+    ) -> None:
         """Other ones than at the submission: somebody has asked for them, or another version has come into force."""
         mark, what = wanted.reason or "", f"version {wanted.version} of job {job_id[-2:]}"
-        comes_back = mark.startswith((ROLLED_BACK, "cancel-"))
         if mark.startswith(CAME):
             self.growth.came(truth.state, truth.stored[wanted.version - 1], wanted)
-        self.deadlines.stored(job_id, truth, wanted, comes_back=comes_back)
-        if mark.startswith((versions.REASON, ROLLED_BACK, CAME)):
+        if mark.startswith((CAME, assumptions.REASON, versions.REASON)):
+            self.deadlines.moved(job_id)
+        is_first = self.deadlines.is_first(job_id, mark)
+        if mark.startswith(assumptions.REASON):
+            assumptions.lowered(self, truth, wanted)
+            return
+        self.deadlines.stored(job_id, truth, wanted, after, alone=alone)
+        if mark.startswith((versions.REASON, ROLLED_BACK, WAITS_AGAIN, CAME)) or not is_first:
             return
         self.told.became_durable(mark, what)
         bounds = truth.attempted.get(mark)
-        asked = comes_back or (bounds is not None and truth.is_as_asked(wanted, bounds))
+        asked = mark.startswith(CANCELED) or (
+            bounds is not None and truth.is_as_asked(wanted, bounds, self.deadlines.queued(job_id, wanted))
+        )
         self.check(asked, "promise 1", f"{what} has other bounds than {mark} asked for")
 
     def _record(self, job_id: str, truth: JobTruth, record: RescaleRecord) -> None:
@@ -226,6 +240,7 @@ class Oracles:
         self.growth.saved(job_id, before, state)
         self._slots_held_once()
         check_redistribution(self, job_id, before, state)
+        assumptions.check_known(self, job_id, before, state)
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
             detail = f"the state says that record {opened} is open, the history says {truth.open}"
@@ -235,8 +250,8 @@ class Oracles:
             "promise 1",
             "the requirements in force are not those that are stored",
         )
-        declared, least = state.declared_minimal, self.deadlines.least(state, goal_of(state))
-        if comes_back(state, self.deadlines.counting(state)):
+        declared, least = state.declared_minimal, declared_least(state)
+        if comes_back(state, counting_slots(state)):
             self.count("comes back below its bounds")
             least = groups_of(state.graph)
         counts = state.graph.type is JobType.STREAMING and declared and state.phase.kind not in _OVER
@@ -337,14 +352,19 @@ class Oracles:
         bounds = [bounds_now(one.graph, one.requirements, None, one.policy) for one in running]
         return sum(least_slots(one.graph, own) for one, own in zip(running, bounds, strict=True))
 
+    def enough_slots(self) -> int:
+        """As many as all jobs can use."""
+        known = [truth.state for truth in self.jobs.values() if truth.state is not None]
+        return 12 * max(1, len(self.jobs)) + 128 * any(is_wide(state.graph) for state in known)
+
     def all_run(self) -> str | None:
         """Which job does not have what it cannot do without, although there is as much; None if each has."""
         for job_id, truth in self.jobs.items():
             state = truth.state
             if state is None or isinstance(state.phase, Finished) or state.graph.type is JobType.BATCH:
                 continue
-            if any(one.deadline is not None for one in state.pending):
-                return f"job {job_id[-2:]}: bounds wait for their deadline: {state.pending}"
+            if state.queued:
+                return f"job {job_id[-2:]}: bounds wait for their deadline: {state.queued}"
             least = least_slots(state.graph, goal_of(state))
             if not isinstance(state.phase, Executing) or state.plan is None or state.plan.slot_count < least:
                 return f"job {job_id[-2:]} is in {state.phase.kind} with {len(state.slots)} slots, and needs {least}"
@@ -370,8 +390,8 @@ class Oracles:
         """Why a streaming job that is not over is not at rest."""
         if not isinstance(state.phase, Executing):
             return f"job {job_id[-2:]} is in {state.phase.kind}"
-        if any(one.deadline is not None for one in state.pending):
-            return f"job {job_id[-2:]}: bounds wait for their deadline: {state.pending}"
+        if state.queued:
+            return f"job {job_id[-2:]}: bounds wait for their deadline: {state.queued}"
         if truth.open is not None and not self.growth.awaits(state):
             return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
         assert state.plan is not None
@@ -437,7 +457,7 @@ class Oracles:
             )
             for version, bounds in truth.promised.items():
                 self.check(
-                    bounds.items() <= rows[version].as_dict().items(),
+                    truth.is_as_asked(rows[version], bounds, self.deadlines.queued(job_id, rows[version])),
                     "promise 1",
                     f"version {version} is another one",
                 )

@@ -13,7 +13,7 @@ from typing import Any
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
 from app.scheduler import explain, slots, validate
-from app.scheduler.adaptive import hold, starting, trial
+from app.scheduler.adaptive import goal, starting, trial
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.batch import layout, regions
 from app.scheduler.batch.regions import Region, Regions
@@ -83,7 +83,7 @@ def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager
             return found
         return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))
 
-    return instead(hold, "effective", effective)
+    return instead(goal, "effective", effective)
 
 
 def more_than_the_slots_allow() -> contextlib.AbstractContextManager[None]:
@@ -146,7 +146,7 @@ def what_came_and_went_is_trusted() -> contextlib.AbstractContextManager[None]:
 
 def never_comes_back() -> contextlib.AbstractContextManager[None]:
     """A job that was left to run below its lower bounds waits for them when it is down."""
-    return instead(hold, "comes_back", lambda _state: False)
+    return instead(goal, "comes_back", lambda _state: False)
 
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {

@@ -302,9 +302,9 @@ class Scenario:
             state_partitions=partitions,
             deadline=wishes.deadline(world.oracles.deadlines.ledger(job_id), mark),
         )
-        world.oracles.truth(job_id).attempted[mark] = {
-            graph.by_name[name].id: Bounds(*bounds) for name, bounds in wanted.items()
-        }
+        truth = world.oracles.truth(job_id)
+        truth.numbered[mark] = {graph.by_name[name].id for name in partitions}
+        truth.attempted[mark] = {graph.by_name[name].id: Bounds(*bounds) for name, bounds in wanted.items()}
 
         async def put(plane: Incarnation) -> None:
             worker = plane.decides_for(job_id)
@@ -359,7 +359,7 @@ class Scenario:
             if world.rng.random() < 0.5:
                 world.oracles.count("scarce")
                 await self._until_all_run()
-            enough = dict.fromkeys(("host", "other"), 12 * max(1, len(world.oracles.jobs)))
+            enough = dict.fromkeys(("host", "other"), world.oracles.enough_slots())
             await self._until(world.oracles.settled, enough)
             if await plane.spawn(overreach(plane, world.oracles, world.rng)):
                 await self._until(world.oracles.settled, enough)

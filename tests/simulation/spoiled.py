@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from app.model.jobgraph import JobType
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
+from tests.simulation.goals import goal_of
 from tests.simulation.rules import groups_of, least_slots
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class SpoiledStarts:
             self._spoiled.pop(job_id, None)
 
     def _judge(self, job_id: str, state: JobState, used: set[str], stayed: frozenset[str]) -> None:
-        bounds = self._oracles.deadlines.in_force(state)
+        bounds = goal_of(state)
         least = min(least_slots(state.graph, bounds), max(groups_of(state.graph), len(used)))
         self._oracles.check(
             len(stayed) < least or used <= stayed,

@@ -1,4 +1,4 @@
-"""Whoever takes a job up does what was decided for its attempt and not done, before he decides anything (ADR 42).
+"""Whoever takes a job up does what was decided for its attempt and not done, before he decides anything (ADR 4).
 
 Without that every wait would still end, by its timeout: the world would come to rest and nobody would be wrong.
 """

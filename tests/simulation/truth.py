@@ -30,7 +30,7 @@ class Violation(AssertionError):
 @dataclass
 class JobTruth:
     """What is known of a job from outside. ``stored``: requirements by version, as committed. ``attempted``: what PUTs
-    ask for, by mark.
+    ask for, by mark; ``numbered``: of which vertices they ask for a number of state partitions.
 
     ``answers``: to requests with an Idempotency-Key, with the request and who gave the answer, by key.
     ``may_end_otherwise``: a client canceled it, or a driver said that its failure is not recoverable.
@@ -38,6 +38,7 @@ class JobTruth:
 
     stored: dict[int, Requirements] = field(default_factory=dict)
     attempted: dict[str, dict[str, Bounds]] = field(default_factory=dict)
+    numbered: dict[str, set[str]] = field(default_factory=dict)
     promised: dict[int, dict[str, Bounds]] = field(default_factory=dict)
     newest_promised: int = 0
     answers: dict[str, tuple[object, RequirementsResult, object]] = field(default_factory=dict)
@@ -51,8 +52,9 @@ class JobTruth:
     """The highest count of decisions not to act, by reason, version of the requirements, first instant and version of
     the scaling policy."""
 
-    def is_as_asked(self, wanted: Requirements, bounds: dict[str, Bounds], *, changed: bool = True) -> bool:
-        """Whether ``wanted`` has ``bounds``, and what they leave out as it was: vertices of a program's queries that do
-        not run."""
-        before = self.stored[wanted.version - 1].as_dict() if changed else wanted.as_dict()
-        return wanted.as_dict() == {**before, **bounds}
+    @staticmethod
+    def is_as_asked(wanted: Requirements, bounds: dict[str, Bounds], queued: dict[str, Bounds]) -> bool:
+        """Whether ``wanted`` has ``bounds``, or they were ``queued`` then. What they leave out, vertices of a program's
+        queries that do not run, is as it was, or `Deadlines` complains."""
+        held = wanted.as_dict()
+        return all(own in (held.get(vertex), queued.get(vertex)) for vertex, own in bounds.items())

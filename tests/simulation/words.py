@@ -12,7 +12,8 @@ from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.worker.refusals import ControlPlaneError
 from app.worker.views import Explanation
-from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots
+from tests.simulation.goals import goal_of
+from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots, parallelism
 from tests.simulation.world import CURRENT
 
 if TYPE_CHECKING:
@@ -94,8 +95,7 @@ class Words:
             f"{said.sentences}",
         )
         if state.graph.type is JobType.STREAMING:
-            held, usable = len(state.slots), state.usable_slots
-            allowed = self._oracles.deadlines.allowed(state, held, usable)
+            allowed = parallelism(state.graph, goal_of(state), len(state.slots))
             self._oracles.check(
                 said.attainable == allowed,
                 "slots",

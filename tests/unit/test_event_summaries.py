@@ -35,7 +35,7 @@ SUMMARIES: list[tuple[str, dict[str, Any], str]] = [
     (
         "requirements",
         {"version": 3, "bounds": BOUNDS, "onTimeout": "COMMIT", **WHO},
-        "version 3, counts 1 to 4, store 2 to 2, COMMIT at a deadline, by ann: peak",
+        "version 3, counts 1 to 4, store 2 to 2, others wait, COMMIT at a deadline, by ann: peak",
     ),
     (
         "requirements",
@@ -43,7 +43,7 @@ SUMMARIES: list[tuple[str, dict[str, Any], str]] = [
             **{"version": 4, "bounds": {}, "onTimeout": "ROLLBACK", **NOBODY},
             "deadlineTimestampInMillis": 1_795_687_200_000,
         },
-        "version 4, ROLLBACK at 2026-11-26 10:00:00 UTC",
+        "version 4, others wait, ROLLBACK at 2026-11-26 10:00:00 UTC",
     ),
     ("requirements", {"version": 3, "bounds": {}, "onTimeout": None, **NOBODY}, "version 3"),
     ("graph", {"added": {"c": "silver", "d": "gold"}, "removed": {}}, "added silver, gold"),

@@ -80,7 +80,7 @@ def test_fields_of_newer_drivers_are_passed_over() -> None:
         (b'{"reports": [{"seq": 1, "type": "batch"}]}', "The field at_ms of a Report is missing."),
         (report(plan_version="2"), "The field plan_version of a Report should be a valid integer."),
         (report(recoverable=1), "The field recoverable of a Report should be a valid boolean."),
-        (report(type="dance"), "The field type of a Report should be 'begun', 'running', "),
+        (report(type="dance"), "The field type of a Report should be 'begun', 'analysed', "),
         (report(plan_version="two"), "The field plan_version of a Report should be a valid integer"),
         (report(vertices=[{"vertex_id": "v"}]), "The field vertices.0.parallelism of a Report is missing."),
         (

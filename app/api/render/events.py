@@ -99,7 +99,7 @@ def _deadline(fields: Mapping[str, Json]) -> list[str]:
     if not on_timeout:
         return []
     when = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if at_ms else "a deadline"
-    return [f"{on_timeout} at {when}"]
+    return [f"others wait, {on_timeout} at {when}"]
 
 
 def _joined(parts: Iterable[str | None], remark: str | None = None) -> str:

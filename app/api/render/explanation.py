@@ -7,6 +7,7 @@ from app.api.schema import rescales as schema
 from app.api.schema.base import made_of
 from app.model.requirements import Bounds
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
+from app.scheduler.adaptive.bounds_declared import cancelable_of
 from app.scheduler.adaptive.state import JobState
 from app.worker.views import DryRun, Explanation
 
@@ -41,8 +42,8 @@ def explanation(value: Explanation) -> schema.Explanation:
         reactive=state.options.is_reactive,
         rollback=_rollback(state),
         on_trial_until_ms=None if state.watch is None else state.watch.until_ms,
-        pending=_pending(state),
-        cancelable_rescales=[one.record for one in state.pending if one.cancelable],
+        queued=_queued(state),
+        cancelable_rescales=[one.record for one in cancelable_of(state)],
         sentences=list(value.sentences),
         violations=list(value.violations),
         last_batch_timestamp_ms=value.last_batch_ms,
@@ -97,18 +98,19 @@ def _rollback(state: JobState) -> schema.RollbackExplained | None:
     )
 
 
-def _pending(state: JobState) -> list[schema.PendingExplained]:
+def _queued(state: JobState) -> list[schema.QueuedExplained]:
     return [
         made_of(
-            schema.PendingExplained,
+            schema.QueuedExplained,
             one,
             rescale=one.record or None,
-            former=_resolved(dict(one.former)),
+            bounds=_resolved(dict(one.bounds)),
+            state_partitions=dict(one.partitions),
+            begun=one.begun is not None,
             deadline_timestamp_ms=one.deadline.at_ms,
             on_timeout=one.deadline.on_timeout,
         )
-        for one in state.pending
-        if one.deadline is not None and not one.begun
+        for one in state.queued
     ]
 
 

@@ -15,8 +15,9 @@ from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import RestartStrategyOptions
 from app.model.status import JobStatus
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.last_failure import last_failure
-from app.scheduler.adaptive.state import Failure, JobState, Stop
+from app.scheduler.adaptive.state import JobState, Stop
 from app.worker.job.load import Load
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.under_way import is_under_way

@@ -23,8 +23,9 @@ from app.model.graphdoc import MAX_VERTICES
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import OnTimeout
 from app.model.sentences import shown
+from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.batch.scheduling import undecided
-from app.worker.requests.requirements import refuse_early
+from app.worker.requests.requirements import instant, refuse_early
 from app.worker.views import GivenDeadline, RequirementsUpdate
 
 _KEYS_MAX = 2 * MAX_VERTICES
@@ -80,12 +81,21 @@ _ASKED = {
 
 @router.get(
     _PATH,
-    responses=answered(headers={"ETag": "The version of the requirements, for If-Match."}, schema=_schema(1)),
+    responses=answered(
+        headers={
+            "ETag": "The version of the requirements, for If-Match.",
+            "X-Slotwise-Queued": "The versions whose bounds wait for their deadline and do not hold yet, each with "
+            'that deadline: `5;deadline="2026-12-01T00:00:00Z";on-timeout=ROLLBACK`. Absent if there are none. The '
+            "explanation of the job has their bounds.",
+        },
+        schema=_schema(1),
+    ),
 )
 async def get_resource_requirements(job: Job) -> Response:
     """The bounds of parallelism of every vertex
 
     A bound that was declared as -1 is shown as its default. A program has no vertices before it has started a query.
+    Bounds that wait for their deadline do not hold yet: a header names them.
     """
     requirements = job.state.requirements
     entries = [
@@ -93,7 +103,16 @@ async def get_resource_requirements(job: Job) -> Response:
         for vertex_id, bounds in (() if job.state.graph.awaits_query else requirements)
     ]
     body = "{" + ",".join(entries) + "}"
-    return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})
+    headers = {"ETag": etag(requirements.version)}
+    # Those that were applied hold.
+    if queued := [_queued(one) for one in job.state.queued if one.begun is None]:
+        headers["X-Slotwise-Queued"] = ", ".join(queued)
+    return BytesResponse(body.encode(), headers=headers)
+
+
+def _queued(one: Patch) -> str:
+    """As RFC 8941 has it: a list of whole numbers with parameters."""
+    return f'{one.version};deadline="{instant(one.deadline.at_ms)}";on-timeout={one.deadline.on_timeout}'
 
 
 _Declared = Annotated[
@@ -147,14 +166,15 @@ async def put_resource_requirements(
 ) -> Empty | schema.DryRun:
     """Declare the bounds of parallelism of every vertex
 
-    Durable when it is answered. Bounds equal to those in force change nothing and record nothing. -1 asks for a
-    default: 1, and the vertex's max parallelism. With dryRun=true nothing changes, and the answer says what would
-    happen. An upper bound above the max parallelism of a stateful vertex, and statePartitions, redistribute its
-    state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
-    with retry=true. In reactive mode bounds are refused: 409. With a deadline the former bounds stay in force until all
-    slots of the new bounds are there; deadlines of other vertices do not change. Bounds that are declared already do
-    not get another deadline: the answer then has the header X-Slotwise-Deadline: unchanged, with the vertices if it is
-    so for some.
+    Durable when it is answered. Bounds equal to those that hold, or that wait for their deadline, change nothing and
+    record nothing. -1 asks for a default: 1, and the vertex's max parallelism. With dryRun=true nothing changes, and
+    the answer says what would happen. An upper bound above the max parallelism of a stateful vertex, and
+    statePartitions, redistribute its state: the job drains and restarts. Bounds that were tried and taken back
+    (explanation: rollback) are tried again with retry=true. In reactive mode bounds are refused: 409. With a deadline
+    the new bounds wait until all their slots are there, and the bounds before hold; deadlines of other vertices do not
+    change. To drop bounds that wait, cancel their rescale: a PUT of the bounds that hold leaves them alone. Bounds that
+    are declared already do not get another deadline: the answer then has the header X-Slotwise-Deadline: unchanged,
+    with the vertices if it is so for some.
     """
     job_id = job.state.job_id
     update = RequirementsUpdate(

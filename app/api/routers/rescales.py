@@ -144,8 +144,8 @@ async def cancel_rescale(
 ) -> Empty:
     """Cancel a rescale that waits
 
-    The former bounds come back for the vertices that the request had changed. Refused with 409 if a plan was made for
-    the rescale, or if nothing of it waits any more. If-Match is the version of the requirements.
+    For the vertices that the request had changed, the bounds before hold. Refused with 409 if a plan was made for the
+    rescale, or if nothing of it waits any more. If-Match is the version of the requirements.
     """
     asked = RescaleCancellation(rescaleuuid, **declared)
     result = await plane.cancel_rescale(job.state.job_id, asked)

@@ -203,13 +203,15 @@ class ResolvedBounds(Camel):
     upper: int = called("upperBound")
 
 
-class PendingExplained(Camel):
-    """Bounds with a deadline that wait for their slots. Until the deadline the former bounds are in force."""
+class QueuedExplained(Camel):
+    """Bounds with a deadline that wait for their slots, beside those that hold."""
 
     version: int
     rescale: int | None = Field(description="The number of the rescale record.")
-    former: dict[str, ResolvedBounds] = Field(
-        description="The former bounds of the changed vertices, by vertex id."
+    bounds: dict[str, ResolvedBounds] = Field(description="By vertex id, of the vertices that wait.")
+    state_partitions: dict[str, int] = Field(description="The numbers that are asked for, by vertex id.")
+    begun: bool = Field(
+        description="The slots have come: the bounds hold, and their plan is not in force yet."
     )
     deadline_timestamp_ms: Millis
     on_timeout: OnTimeout
@@ -234,7 +236,7 @@ class Explanation(Camel):
     reactive: bool = Field(description="Whether the job uses all available slots.")
     rollback: RollbackExplained | None
     on_trial_until_ms: int | None = Field(description="The end of the trial of the last rescale.")
-    pending: list[PendingExplained] = Field(description="Bounds that wait for their deadline.")
+    queued: list[QueuedExplained] = Field(description="Bounds that wait for their deadline, oldest first.")
     cancelable_rescales: list[int] = Field(description="The numbers of the rescales that can be canceled.")
     sentences: list[str]
     violations: list[str] = Field(

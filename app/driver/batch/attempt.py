@@ -50,7 +50,7 @@ class BatchAttempt(BaseAttempt):
         self._keeper: Keeper | None = None
 
     def _until_end(self) -> Ending:
-        self._session, self._functions = self._begin()
+        self._session = self._begin()
         self._schemas = Schemas(self._session, self.spec.spark_conf, self._graph)
         self._storages = Storages(self._session)
         self._keeper = Keeper(self._storages, self._results_dir)

@@ -22,13 +22,13 @@ from app.driver.checkpoints import begin_anew, standing
 from app.driver.directories import directory_of
 from app.driver.failover import END_S
 from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.program.asked import Asked
 from app.driver.program.beginning import BeginsProgram
 from app.driver.program.checks import FirstStart, check_runs_here
 from app.driver.program.facts import checkpoint_of, state_partitions_of, with_facts
 from app.driver.program.known import KnownQueries
 from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.program.origin import Origin
-from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.takeover import Start
 from app.driver.progress import Committed, Ended, QueryListener
 from app.driver.repartition import RepartitionFailed, limited
@@ -68,7 +68,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._partitions: dict[str, int] = {}
         # Every query that was started, by its key.
         self._asked: dict[str, Asked] = {}
-        self._ended: dict[str, ProgramQuery] = {}
+        self._ended: dict[str, StartedQuery] = {}
         # Those that this run of the program has started, and of which nothing else is kept.
         self._released: set[str] = set()
         # Starts by the program that Spark was asked for, and those that are noted.
@@ -76,7 +76,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._listeners: dict[int, QueryListener] = {}
         self._knew_none = self._graph.awaits_query
         # Those that end by themselves, and that batches have started since the stop was ordered.
-        self._of_batches: list[ProgramQuery] = []
+        self._of_batches: list[StartedQuery] = []
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
         # The queries that ran when they were told to stop; none if one of them would not have for ever.
@@ -87,14 +87,14 @@ class ProgramAttempt(BeginsProgram, Attempt):
     # -- the thread of the attempt
 
     def _start(self) -> Ending | None:
-        functions = self._prepare()
+        self._prepare()
         before, self._before = self._before, None
         session = self._begin_program() if before is None else before._session
         if isinstance(session, Ending):
             return session
-        self._equip(session, functions)
+        self._equip(session)
         self._take_up(session)
-        self._expect_failures(lambda query: ProgramQuery(self._asked[query.key], self._shared))
+        self._expect_failures(lambda query: StartedQuery(self._asked[query.key], self._shared))
         if before is not None:
             self._start_again(before)
         self._taken_up.set()
@@ -114,7 +114,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._known.go_on_from(before._known)
         for key, asked in before._asked.items():
             self._asked[key] = replace(asked, query=self._in_graph(asked))
-        runs = (*before._program_queries, *before._ended.values())
+        runs = (*before._queries, *before._ended.values())
         self._ended = {each.query.key: each for each in runs if each.query.key not in before._ran}
         self._released = before._released
         for key, asked in [*self._asked.items()]:
@@ -125,7 +125,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._tell_of_partitions()
         started = []
         for asked in [self._asked[key] for key in self._asked if key in before._ran]:
-            running = ProgramQuery(asked, self._shared)
+            running = StartedQuery(asked, self._shared)
             self._listen(asked.session)
             self._tell_of(asked, is_new=False)
             try:
@@ -171,7 +171,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if self._stop is None:
             # In this order: what the program knows the end of is not started again without it.
             self._hides_ends = True
-            ran = [each for each in self._program_queries if each.is_active or self._failover.holds(each)]
+            ran = [each for each in self._queries if each.is_active or self._failover.holds(each)]
             if not any(each.ends_by_itself for each in ran):
                 self._ran = {each.query.key for each in ran}
         super()._begin_stop(order)
@@ -198,7 +198,6 @@ class ProgramAttempt(BeginsProgram, Attempt):
             del self._by_run[running.run_id]
 
     def _on_well_ended(self, running: StartedQuery) -> None:
-        assert isinstance(running, ProgramQuery)
         self._queries.remove(running)
         self._ended[running.query.key] = running
         if running.is_silent:
@@ -225,14 +224,14 @@ class ProgramAttempt(BeginsProgram, Attempt):
         ending: Ending | None = message()
         return ending
 
-    def _on_start_of_program(self, running: ProgramQuery) -> None:
+    def _on_start_of_program(self, running: StartedQuery) -> None:
         self._noted += 1
         if self._stop is not None:
             # It is not among those that ran, and the program takes it for one that runs.
             self._ran = set()
         self._on_started(running)
 
-    def _on_started(self, *started: ProgramQuery) -> None:
+    def _on_started(self, *started: StartedQuery) -> None:
         for running in started:
             self._add(running)
         # Only now: what all of them have reached counts. What else is there is of runs that nobody asks for any more.
@@ -244,7 +243,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
             elif is_known and isinstance(happening, Ended):
                 self._on_ended(happening)
 
-    def _add(self, running: ProgramQuery) -> None:
+    def _add(self, running: StartedQuery) -> None:
         if not self._runs:
             # What was applied before the first query was so to nothing.
             self._reported_version = 0
@@ -275,20 +274,16 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if self._runs or self._plans.current.version > self.spec.plan_version:
             super()._report_applied()
 
-    @property
-    def _program_queries(self) -> list[ProgramQuery]:
-        return self._queries  # type: ignore[return-value]
-
     def _on_program_ended(self, ended: ProgramEnded) -> Ending | None:
         if self._stop is not None:
             # It is being stopped, and what the program makes of that does not matter.
             return None
-        for running in self._program_queries:
+        for running in self._queries:
             if (failure := running.failure()) is not None:
                 return self._fail(failure)
         if ended.failure is not None:
             return self._fail(ended.failure)
-        active = [each.query.sink.name for each in self._program_queries if each.is_active]
+        active = [each.query.sink.name for each in self._queries if each.is_active]
         if active:
             return self._fail(
                 Failure.final(
@@ -296,7 +291,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
                     "wait for it (query.awaitTermination()) or stop it."
                 )
             )
-        is_told = all(each.is_silent for each in self._by_run.values() if isinstance(each, ProgramQuery))
+        is_told = all(each.is_silent for each in self._by_run.values())
         if not is_told and time.monotonic() < self._last_told_until:
             # Spark tells of the last batches a moment later: the next look comes back here.
             return None
@@ -352,11 +347,11 @@ class ProgramAttempt(BeginsProgram, Attempt):
                     self._hang_if_over()
                     raise
                 self._listen(known.session)
-                self._start_for_program(ProgramQuery(known, self._shared))
+                self._start_for_program(StartedQuery(known, self._shared))
                 return asked.handle
         return after.start(asked)
 
-    def _start_for_program(self, running: ProgramQuery) -> None:
+    def _start_for_program(self, running: StartedQuery) -> None:
         self._starts += 1
         try:
             running.start()
@@ -369,7 +364,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._inbox.put(partial(self._on_start_of_program, running))
 
     def _listen(self, session: SparkSession) -> None:
-        asked = [each.asked for each in self._by_run.copy().values() if isinstance(each, ProgramQuery)]
+        asked = [each.asked for each in self._by_run.copy().values()]
         wanted = {id(each.session) for each in (*asked, *self._asked.values())}
         for unused in self._listeners.keys() - wanted:
             self._listeners.pop(unused).close()
@@ -426,7 +421,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         Raises:
             DriverError: something of it is still at work there.
         """
-        answer: Future[ProgramQuery | None] = Future()
+        answer: Future[StartedQuery | None] = Future()
         self._inbox.put(partial(self._retire, key, answer))
         while not answer.done():
             self._hang_if_over()
@@ -443,7 +438,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._may_commit()
         begin_anew(own_dir)
 
-    def _retire(self, key: str, answer: Future[ProgramQuery | None]) -> Ending | None:
+    def _retire(self, key: str, answer: Future[StartedQuery | None]) -> Ending | None:
         """In the thread of the attempt."""
         for running in [each for each in self._queries if each.query.key == key]:
             if (failure := running.failure()) is not None:
@@ -491,7 +486,11 @@ class ProgramAttempt(BeginsProgram, Attempt):
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
-        given = asked.give_partitions(self._shared, ordered=self.spec.repartition)
+        given = asked.give_partitions(
+            self._shared,
+            ordered=self.spec.repartition,
+            run_planned_batch=lambda: StartedQuery(asked, self._shared).run_planned_batch(),
+        )
         # Another thread may be reading it.
         self._partitions = {**self._partitions, **given}
         self._asked[asked.query.key] = asked

@@ -60,12 +60,12 @@ class BatchProgramAttempt(InMainThread):
     # -- the thread of the attempt
 
     def _until_end(self) -> Ending:
-        functions = self._prepare()
+        self._prepare()
         found = self._await_session()
         if isinstance(found, ProgramEnded):
             return self._on_ended(found.failure)
         self._session = found
-        self._equip(self._session, functions)
+        self._equip(self._session)
         self._connect(self._session)
         self._tasks = ProgramTasks(self._session.sparkContext._jsc.statusTracker(), "")
         if self._executors is not None:

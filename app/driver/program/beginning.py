@@ -15,7 +15,7 @@ from app.model.protocol import Orders
 
 _POLL_S = 0.1
 _ONCE: Final = (
-    "A program that fails before its first batch runs once, unless its job sets restart-strategy.type."
+    "A job that fails by its own code before its first batch runs once, unless it sets restart-strategy.type."
 )
 
 
@@ -71,7 +71,7 @@ class BeginsProgram(InMainThread):
     @property
     @abstractmethod
     def _may_be_its_fault(self) -> bool:
-        """Whether nothing has shown yet that the program can run."""
+        """Whether nothing has shown yet that the program, or the document, can run."""
 
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         if self._may_be_its_fault:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,7 @@ from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.planned import PlannedVertex
 from app.model.protocol import DriverSpec
 from app.model.sink_formats import OWN_SINKS, TABLE_SINKS
+from app.model.statefulness import analysed
 
 _POLL_S: Final = 0.2
 _WAIT_S: Final = 5
@@ -51,10 +53,11 @@ def run_document(graph: JobGraph, functions: Functions, calls: Takeover) -> Fail
     """Run the document to its end, in the main thread. Why it failed; None if it ended well."""
     try:
         session = SparkSession.builder.appName(graph.name).getOrCreate()
-        made = [DocumentQuery(query, session, functions, calls) for query in queries(graph)]
-        for each in made:
-            each.all = made
-            each.check()
+        made = [DocumentQuery(graph, query, session, functions, calls) for query in queries(graph)]
+        stateful = {vertex for each in made for vertex in each.check()}
+        graph = analysed(graph, stateful)
+        for each, query in zip(made, queries(graph), strict=True):
+            each.know(graph, query, made)
         handles = [each.start() for each in made]
         if have_ends := all(each.has_end for each in made):
             for each, handle in zip(made, handles, strict=True):
@@ -63,7 +66,10 @@ def run_document(graph: JobGraph, functions: Functions, calls: Takeover) -> Fail
                 handle.stop()
         _await(handles, may_end=have_ends or calls.host.spec.available_now)
     except BaseException as error:
-        return describe(error)
+        failure = describe(error)
+        # What is told of a script begins with its line.
+        is_clause = failure.sentence.startswith("the ")
+        return replace(failure, sentence=f"T{failure.sentence[1:]}") if is_clause else failure
     return None
 
 
@@ -84,7 +90,7 @@ def _await(handles: Sequence[Handle], *, may_end: bool) -> None:
 
 
 class QueryBuilder:
-    """One query's vertices as DataFrames, with a mark over each, and one below those without state."""
+    """One query's vertices as DataFrames, with a mark over each, and one below those with one streaming input."""
 
     def __init__(self, query: Query, splits: Splits, functions: Functions) -> None:
         self.query = query
@@ -107,13 +113,13 @@ class QueryBuilder:
             self._frames[vertex.id] = guarded(vertex, partial(self._streaming, session, vertex))
         return self._frames[self.query.sink.id]
 
-    def check(self) -> None:
-        """Compare the document with what Spark makes of it, once it is built.
+    def check(self) -> set[str]:
+        """Compare the document with what Spark makes of it, once it is built. The ids of the vertices with state.
 
         Raises:
             DriverError: they do not agree.
         """
-        check_plan(self.query, self._frames)
+        return check_plan(self.query, self._frames)
 
     def look_at_side_tables(self) -> None:
         """Look which files the side tables have now, for micro-batches that are planned from now on."""
@@ -138,8 +144,7 @@ class QueryBuilder:
         check_keys(vertex, self._frames)
         inputs = dict(self._frames)
         streams = self.query.streaming_inputs(vertex)
-        gathers = len(streams) > 1 and not vertex.stateful
-        if len(streams) == 1 and not vertex.stateful:
+        if len(streams) == 1:
             (edge,) = streams
             moves = edge.partitioner in (Partitioner.HASH, Partitioner.REBALANCE)
             front = Mark(vertex.name, reads=edge.vertex_name, moves=moves)
@@ -148,14 +153,16 @@ class QueryBuilder:
                 return inputs[edge.vertex_id]
         frame = apply_operation(session, vertex, inputs, self._functions)
         # Where several streams come together, their tasks would add up.
-        return marked(frame, Mark(vertex.name, moves=gathers))
+        return marked(frame, Mark(vertex.name, moves=len(streams) > 1))
 
 
 class DocumentQuery(Upkeep):
     """A query of a document, in whichever run of it: its frames, its sink, and what both need while it runs."""
 
-    def __init__(self, query: Query, session: SparkSession, functions: Functions, calls: Takeover) -> None:
-        self.query = query
+    def __init__(
+        self, graph: JobGraph, query: Query, session: SparkSession, functions: Functions, calls: Takeover
+    ) -> None:
+        self.graph, self.query = graph, query
         self._calls = calls
         spec = calls.host.spec
         self.checkpoint = Path(spec.checkpoint_dir) / query.key
@@ -165,7 +172,6 @@ class DocumentQuery(Upkeep):
         self._splits = Splits(spec.spark_conf, spec.parallelism, work_dir / "splits" / query.key)
         self._builder = QueryBuilder(query, self._splits, functions)
         self.all: Sequence[DocumentQuery] = (self,)
-        """Those of the document."""
         # Built to be checked, and not started yet.
         self._built: DataFrame | None = None
         self._run: StartedQuery | None = None
@@ -181,20 +187,26 @@ class DocumentQuery(Upkeep):
                 query.sink.name, self._to.path or "", self.session, self.checkpoint
             )
 
-    def check(self) -> None:
-        """Compare the document with Spark's plan, before anything of the job runs.
+    def know(self, graph: JobGraph, query: Query, everyone: Sequence[DocumentQuery]) -> None:
+        """The job's ``graph`` and the query in it, as Spark has analysed them, and all queries of the document."""
+        self.graph, self.query, self.all = graph, query, everyone
+
+    def check(self) -> set[str]:
+        """Compare the document with Spark's plan, before anything of the job runs. The ids of vertices with state.
 
         A query that has committed a batch was seen then: graph and artifacts change with a new version only.
 
         Raises:
             DriverError: they contradict each other, or a vertex cannot be built.
         """
-        if newest_batch(self.checkpoint / "commits") >= 0 and not self._calls.host.spec.on_trial:
-            return
+        is_known = not any(vertex.is_assumed for vertex in self.query.flow)
+        if newest_batch(self.checkpoint / "commits") >= 0 and is_known and not self._calls.host.spec.on_trial:
+            return {vertex.id for vertex in self.query.stateful}
         self._built = self._builder.build(self.session)
-        self._builder.check()
+        stateful = self._builder.check()
         if self._sink is not None:
             self._sink.check(self._built)
+        return stateful
 
     def start(self) -> Handle:
         """Start it, as a script would.
@@ -279,8 +291,7 @@ class DocumentQuery(Upkeep):
         frame, self._built = self._built, None
         if frame is None:
             frame = self._builder.build(self.session)
-        ids = {vertex.name: vertex.id for vertex in self.query.flow}
-        return guarded(self.query.sink, partial(with_valves, frame, ids, parallelism))
+        return guarded(self.query.sink, partial(with_valves, frame, self.query.flow, parallelism))
 
     def prepare(self, lock_file: str) -> None:
         if self._sink is not None:

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from app.driver.base_attempt import TOLD_TO_END, Ending, Terminate
 from app.driver.failures import DriverError
+from app.driver.program.asked import Asked
 from app.driver.program.attempt import ProgramAttempt
-from app.driver.program.query import Asked, ProgramQuery
 from app.driver.program.takeover import Start
 from app.driver.progress import Committed, Ended
 from app.driver.repartition import limited, why_impossible
-from app.model.analysis import Query
+from app.driver.started_query import StartedQuery
+from app.model.analysis import Query, queries
+from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders
 
 _POLL_S: Final = 0.1
@@ -26,12 +28,10 @@ _STARTS_ITS_OWN: Final = (
 class DocumentAttempt(ProgramAttempt):
     """Runs a document and its queries."""
 
-    _may_be_its_fault = False
-
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         # What was started while others are still to come; None once all were.
-        self._first: list[ProgramQuery] | None = None
+        self._first: list[StartedQuery] | None = None
 
     def _await_queries(self) -> Ending | None:
         self._first = []
@@ -64,7 +64,7 @@ class DocumentAttempt(ProgramAttempt):
                 return self._on_other(message)
         return None
 
-    def _on_start_of_program(self, running: ProgramQuery) -> None:
+    def _on_start_of_program(self, running: StartedQuery) -> None:
         if self._first is None:
             super()._on_start_of_program(running)
         else:
@@ -74,12 +74,16 @@ class DocumentAttempt(ProgramAttempt):
     def _asked_of(self, start: Start) -> Asked:
         if start.document is None:
             raise DriverError(_STARTS_ITS_OWN)
+        is_first = not self._asked
+        if is_first:
+            self._tell_of_analysis(start.document.graph)
         asked = Asked.by_document(start, self._stored[start.document.query.sink.name])
-        if self._origin is not None and self.spec.attempt == 1 and not self._asked:
+        if self._origin is not None and self.spec.attempt == 1 and is_first:
             # Before any of them runs they are all known to go with what they go on from.
             for each in start.document.all:
                 each.check_records(each.first.find(self.spec, self._origin, self._stored), self.spec.epoch)
-        start.document.first.check(self.spec, self._origin, self._stored)
+        if self._origin is not None or self.spec.on_trial:
+            start.document.first.check(self.spec, self._origin, self._stored)
         with limited(self.spec, self._inbox.put):
             self._ask(asked)
         return asked
@@ -95,8 +99,13 @@ class DocumentAttempt(ProgramAttempt):
     def _tell_of_run(self) -> None:
         # In this order: what the state has counts when the attempt begins to run.
         self._tell_of_partitions()
-        told = {"fixed": why_impossible(), **self._news.figures()}
-        self._report(type="running", plan_version=self.spec.plan_version, **told)
+        self._report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
+
+    def _tell_of_analysis(self, graph: JobGraph) -> None:
+        """Spark has analysed the document: it is ``graph``."""
+        self._graph, self._stored = graph, {query.sink.name: query for query in queries(graph)}
+        stateful = {vertex.id: vertex.max_parallelism for vertex in graph.vertices if vertex.stateful}
+        self._report(type="analysed", stateful=stateful, fixed=why_impossible())
 
     def _note_plan(self, version: int) -> None:
         """A plan is in force when the queries have it."""

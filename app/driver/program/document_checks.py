@@ -22,8 +22,8 @@ _BY_BATCH = (
 _OF_BATCHES = ("Sorting is not supported", "NON_TIME_WINDOW", "Non-time-based windows")
 
 
-def check_plan(query: Query, frames: Mapping[str, DataFrame]) -> None:
-    """``frames``: what was built, by vertex id.
+def check_plan(query: Query, frames: Mapping[str, DataFrame]) -> set[str]:
+    """The ids of the vertices that keep state. ``frames``: what was built, by vertex id.
 
     Raises:
         DriverError: the document says something of a vertex that its plan contradicts, or Spark cannot do that to a
@@ -48,8 +48,7 @@ def check_plan(query: Query, frames: Mapping[str, DataFrame]) -> None:
     for vertex, content in contents.items():
         _check_inputs(vertex, content, {edge.vertex_name for edge in query.streaming_inputs(vertex)})
     _check_by_spark(query, frames, sink.output_mode.value)
-    for vertex, content in contents.items():
-        _check_state(vertex, content)
+    return {vertex.id for vertex, content in contents.items() if content.state}
 
 
 def check_keys(vertex: JobVertex, frames: Mapping[str, DataFrame]) -> None:
@@ -93,30 +92,17 @@ def _check_inputs(vertex: JobVertex, content: Content, streams: set[str]) -> Non
         )
 
 
-def _check_state(vertex: JobVertex, content: Content) -> None:
-    if content.state and not vertex.stateful:
-        raise _refused(
-            vertex,
-            f"is not marked as stateful, but what it does to its stream keeps state ({content.state[0]} in Spark's "
-            "plan): without state each micro-batch would be taken for itself. Write `stateful: true` at the vertex.",
-        )
-    if vertex.stateful and not content.state:
-        raise _refused(
-            vertex,
-            "is marked as stateful, but nothing that it does to its stream keeps state. "
-            "Write `stateful: false` at the vertex.",
-        )
-
-
 def _check_by_spark(query: Query, frames: Mapping[str, DataFrame], output_mode: str) -> None:
     """The check that Spark makes when the query starts: here for all queries before one does, and of a vertex."""
     if (error := _spark_refusal(frames[query.sink.id], output_mode)) is None:
         return
     told = _first_line(error)
-    # A part of the plan may be refused for what it lacks, such as an aggregate.
     parts = ((vertex, _spark_refusal(frames[vertex.id], output_mode)) for vertex in query.flow)
-    found = (vertex for vertex, part in parts if part is not None and _first_line(part) == told)
-    failure = describe(error, vertex=next(found, query.sink).name)
+    found = next(
+        (vertex for vertex, part in parts if part is not None and _first_line(part) == told), query.sink
+    )
+    # Where a source alone is refused, it is for what the plan lacks for the mode of the sink, such as an aggregate.
+    failure = describe(error, vertex=(query.sink if found.is_source else found).name)
     hint = f" {_BY_BATCH}" if any(each in told for each in _OF_BATCHES) else ""
     raise DriverError.of(replace(failure, sentence=f"{failure.sentence.rstrip('.')}.{hint}")) from error
 

@@ -278,7 +278,7 @@ class InMainThread(BaseAttempt, Host):
         options, _ = JobOptions.from_config(self._graph.config)
         strategy = options.restart_strategy
         # Who ended a Python worker cannot be known.
-        is_own = failure.user_error not in (None, WORKER_CRASHED) and not failure.outside
+        is_own = not (failure.user_error or WORKER_CRASHED).startswith(WORKER_CRASHED) and not failure.outside
         if not (is_own and failure.recoverable) or (strategy.is_set and strategy.type != "none"):
             return failure
         return replace(failure, recoverable=False, why=why)

@@ -240,8 +240,8 @@ def check_state(
         _plan(frame, output_mode, new, 0, about)
         if condition.startswith(_OPERATOR_CONDITION):
             why = (
-                f"its operators with state are {_operators(new)} now, and were {_operators(old)}: they cannot be "
-                "added, removed or put into another order"
+                f"what keeps state is {_operators(new)} now, and was {_operators(old)}: that cannot be added, removed "
+                "or put into another order"
             )
         else:
             why = "; ".join(_differences(old, new, vertices)) or " ".join(told.split("\n", 3)[:3])
@@ -300,10 +300,14 @@ def _streaming(jvm: Any, name: str) -> Any:
 
 # ---- in words
 
+# What a user wrote, by the names that Spark's operators have in a checkpoint.
+_IN_WORDS: Final = {"stateStoreSave": "an aggregate", "symmetricHashJoin": "a join", "globalLimit": "a limit"}
+
 
 def _operators(state: Path) -> str:
-    """The names of the operators whose notes lie in ``state``, as Spark has them."""
-    return ", ".join(_operator_name(each) for each in _numbered(state)) or "none"
+    """What the operators do whose notes lie in ``state``."""
+    names = [_operator_name(each).replace("dedupe", "dropDuplicates") for each in _numbered(state)]
+    return ", ".join(_IN_WORDS.get(each, each) for each in names) or "nothing"
 
 
 def _numbered(state: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from app.driver.failures import DriverError
-from app.driver.requirements import require
+from app.driver.needs import require
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, run_without_output
 from app.driver.sinks.files import FileSink
 from app.model.jobgraph import JobVertex, SinkSpec

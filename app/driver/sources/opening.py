@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from app.driver.failures import DriverError, one_line
-from app.driver.requirements import require
+from app.driver.needs import require
 from app.driver.valves.spark import frame_in
 from app.durablefiles import write_whole
 from app.model.formats import FILE_FORMATS

@@ -2,14 +2,14 @@
 
 Frames are built and checked before it is known at what parallelism their query starts. So what stands in them is a
 mark, a repartition without effect, and a valve takes its place in the plan that is started. One is over what each
-vertex but a sink gives; another is below a vertex without state that has one streaming input.
+vertex but a sink gives; another is below a vertex with one streaming input.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ from app.driver.valves.spark import (
     with_children,
     with_number,
 )
-from app.model.jobgraph import MAX_PARALLELISM_LIMIT
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobVertex
 
 _NUMBER: Final = MAX_PARALLELISM_LIMIT + 1
 """Of tasks, which no valve has: for Spark two repartitions of the same number are equal whatever they are tagged with,
@@ -114,15 +114,22 @@ def _part_of(node: Any, kind: str, inputs: Sequence[Any], output_mode: str) -> P
     return part_of(node, kind, [bool(each.isStreaming()) for each in inputs], output_mode)
 
 
-def with_valves(frame: DataFrame, ids: Mapping[str, str], parallelism: Mapping[str, int]) -> DataFrame:
-    """``frame`` with a valve in place of each mark. ``ids``: of the vertices, by name; ``parallelism``: by id."""
+def with_valves(frame: DataFrame, vertices: Sequence[JobVertex], parallelism: Mapping[str, int]) -> DataFrame:
+    """``frame`` with a valve in place of each mark, but for those below a vertex that keeps state: Spark sends its rows
+    to the tasks that have theirs. ``parallelism``: by vertex id."""
     jvm: Any = frame.sparkSession._jvm
+    ids = {vertex.name: vertex.id for vertex in vertices}
+    stateful = {vertex.name for vertex in vertices if vertex.stateful}
 
     def built(node: Any, inputs: list[Any]) -> Any:
         kind = kind_of(node)
         mark = read_mark(jvm, node, kind)
         if mark is None:
             return with_children(jvm, node, inputs) if inputs else node
+        if mark.vertex in stateful:
+            if mark.reads:
+                return inputs[0]
+            mark = replace(mark, moves=False)
         label = mark.label(ids)
         number, shuffle = label.setting(parallelism)
         if kind == "Repartition":

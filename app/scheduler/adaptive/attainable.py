@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from app.model.jobgraph import InPlace, JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Rung
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.rollback_state import Parallelism
+from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
+
+_BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
+    *("graph", "options", "requirements", "policy", "taken_back", "plan", "last_plan", "unproven", "slots"),
+    *(
+        "allowed",
+        "share",
+        "declared_slots",
+        "declared_minimal",
+        "repartition",
+        "repartition_refused",
+        "fixed",
+    ),
+    *("attempt", "away_since_ms"),
+)
+"""What `attainable_now` depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attainable:
-    """``parallelism`` is None if the slots do not suffice for the lower bounds; ``rung`` if nothing would change."""
+    """``parallelism`` is None if the slots do not suffice for the lower bounds; ``rung`` if nothing would change.
+    ``usable``, ``wanted``: the slots that may be used, and those that are worth waiting for."""
 
     parallelism: dict[str, int] | None
     rung: Rung | None
     outlook: Outlook
+    usable: int
+    wanted: int
 
 
 def rung_between(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int]) -> Rung | None:
@@ -42,16 +63,24 @@ def attainable_now(draft: Draft, *, repartition: bool = True) -> Attainable:
     Not ``repartition``: with the state partitions that it has, whatever is asked for. While the cluster cannot be
     seen nothing suffices for a restart: what is stopped then might find no slots to start in.
     """
+    basis, last = (repartition, *_BASIS(draft.state)), draft.view
+    if last is None or not all(map(operator.is_, last[1], basis)):
+        last = draft.view = (_worked_out(draft, repartition=repartition), basis)
+    return last[0]
+
+
+def _worked_out(draft: Draft, *, repartition: bool) -> Attainable:
     state = draft.state
     plan = state.plan
     assert plan is not None
-    goal = draft.goal if repartition else draft.demand
-    attainable = None if goal is draft.demand else goal.parallelism(state.usable_slots)
+    demand, goal = draft.demands if repartition else (draft.demand, draft.demand)
+    usable, wanted = state.slots_to_use
+    attainable = None if goal is demand else goal.parallelism(usable)
     rung = None if attainable is None else Rung.STATE_REPARTITION
     if attainable is None:
-        attainable = draft.demand.parallelism(state.usable_slots)
+        attainable = demand.parallelism(usable)
         rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
-        if rung is None and attainable is not None and draft.demand.desired < plan.slot_count:
+        if rung is None and attainable is not None and demand.desired < plan.slot_count:
             # The first query of a program may need fewer slots than the program had.
             rung = Rung.IN_PLACE
     possible = rung is not None and (rung is Rung.IN_PLACE or not state.cluster_unreachable)
@@ -60,10 +89,12 @@ def attainable_now(draft: Draft, *, repartition: bool = True) -> Attainable:
         rung,
         Outlook(
             sufficient=possible,
-            desired=possible and state.usable_slots >= state.wanted_slots,
+            desired=possible and usable >= wanted,
             timing=timing(state.options, rung),
             longest_cooldown_ms=longest_cooldown_ms(state.options),
         ),
+        usable,
+        wanted,
     )
 
 

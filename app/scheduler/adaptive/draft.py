@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from app.model.rescale import RescaleRecord, StateSpan
 from app.model.status import JobStatus
-from app.scheduler.adaptive import hold
+from app.scheduler.adaptive import goal
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.evolve import evolve
@@ -24,10 +24,10 @@ ENTRY: Final = "Entry"
 """In the place of an event: what a phase does at once when it is entered."""
 
 _BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
-    *("graph", "requirements", "policy", "taken_back", "plan", "last_plan", "unproven"),
-    *("slots", "allowed", "share", "repartition", "repartition_refused"),
+    *("graph", "options", "requirements", "policy", "taken_back", "plan", "last_plan", "unproven"),
+    *("slots", "allowed", "repartition", "repartition_refused", "fixed", "attempt"),
 )
-"""What `hold.demand` looks at, but for bounds that wait for their deadline."""
+"""What `goal.demand_of` and `goal.goal_graph` look at."""
 
 Follows = Callable[[str, str], Collection[str]]
 """The phases that can follow a phase under an event or `ENTRY`, by the transition table."""
@@ -95,6 +95,7 @@ class Draft:
         "_basis",
         "_demand",
         "_follows",
+        "_goal",
         "_owned",
         "_timeline",
         "effects",
@@ -103,6 +104,7 @@ class Draft:
         "state",
         "transitions",
         "trigger",
+        "view",
     )
 
     def __init__(self, state: JobState, event: Event, now_ms: int, follows: Follows) -> None:
@@ -110,6 +112,7 @@ class Draft:
         self._follows = follows
         self._owned = False
         self._demand: Demand | None = None
+        self._goal: Demand | None = None
         self._basis: tuple[object, ...] = ()
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
@@ -117,22 +120,32 @@ class Draft:
         self.event_kind = type(event).__name__
         self.trigger = self.event_kind
         self.transitions = 0
+        # What `attainable` has worked out last, and from what.
+        self.view: tuple[Any, tuple[object, ...]] | None = None
 
     @property
     def demand(self) -> Demand:
-        """`hold.demand` of the state."""
+        """`goal.demand_of` the state."""
         state = self.state
-        basis = (state.pending if state.with_deadline else (), *_BASIS(state))
+        basis = _BASIS(state)
         if self._demand is None or not all(map(operator.is_, self._basis, basis)):
-            self._demand = hold.demand(state)
+            self._demand, self._goal = goal.demand_of(state), None
             self._basis = basis
         return self._demand
 
     @property
     def goal(self) -> Demand:
         """The same once the state has the partitions that are asked for."""
-        demand, graph = self.demand, hold.goal_graph(self.state)
-        return demand if graph is self.state.graph else Demand.of(graph, demand.requirements)
+        demand = self.demand
+        if self._goal is None:
+            graph = goal.goal_graph(self.state)
+            self._goal = demand if graph is self.state.graph else Demand.of(graph, demand.requirements)
+        return self._goal
+
+    @property
+    def demands(self) -> tuple[Demand, Demand]:
+        """`demand` and `goal`."""
+        return self.demand, self.goal
 
     @property
     def declared(self) -> Demand:
@@ -144,13 +157,14 @@ class Draft:
     def declared_goal(self) -> Demand:
         """The same once the state has the partitions that they ask for."""
         state = self.state
-        return self.goal if self._is_plain else Demand.of(hold.asked_graph(state), state.bounds)
+        return self.goal if self._is_plain else Demand.of(goal.goal_graph(state), state.bounds)
 
     @property
     def _is_plain(self) -> bool:
         """Whether decisions are made with the bounds of the state."""
         state = self.state
-        return state.taken_back is None and not state.pending and not hold.comes_back(state)
+        is_down = state.plan is None and state.last_plan is not None
+        return state.taken_back is None and not (is_down and goal.comes_back(state))
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""

@@ -19,11 +19,11 @@ from app.scheduler.adaptive.events import (
     GlobalFailure,
     QueryFailed,
     RegionFailed,
-    SuspendRequested,
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Canceling, Failing, Failure, Finished
+from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.state import Canceling, Failing, Finished
 from app.scheduler.adaptive.trial import ran_as_before
 
 STOP_TIMER: Final = "stop-timeout"
@@ -37,7 +37,6 @@ MAX_STACK_CHARS: Final = 40_000
 
 _CLOSING: Final = {
     JobStatus.FINISHED: TerminatedReason.JOB_FINISHED,
-    JobStatus.SUSPENDED: TerminatedReason.JOB_FINISHED,
     JobStatus.CANCELED: TerminatedReason.JOB_CANCELED,
     JobStatus.FAILED: TerminatedReason.JOB_FAILED,
 }
@@ -122,23 +121,22 @@ def finish(
     *,
     closing: TerminatedReason | None = None,
 ) -> None:
-    """Enter Finished. A suspended job keeps what it holds: another control plane may continue it."""
+    """Enter Finished."""
     exception = cause if status is JobStatus.FAILED else None
     timeline.close_record(draft, closing or _CLOSING[status], message=cause, exception=exception)
     break_off_stop(draft, cause or f"The job ended as {status} before it was stopped.")
     draft.enter(Finished(status, cause))
-    if status is not JobStatus.SUSPENDED:
-        versions.drop(draft)
-        draft.set(
-            slots=(),
-            plan=None,
-            attempt_alive=False,
-            driver_waiting=False,
-            idle_since_ms=(),
-            declared_slots=0,
-            declared_minimal=0,
-        )
-        draft.emit(JobTerminated())
+    versions.drop(draft)
+    draft.set(
+        slots=(),
+        plan=None,
+        attempt_alive=False,
+        driver_waiting=False,
+        idle_since_ms=(),
+        declared_slots=0,
+        declared_minimal=0,
+    )
+    draft.emit(JobTerminated())
 
 
 def fail(draft: Draft, failure: Failure) -> None:
@@ -189,10 +187,6 @@ def fail_unstarted(draft: Draft, event: GlobalFailure) -> None:
         fail(draft, failure)
     else:
         finish(draft, JobStatus.FAILED, failure.error)
-
-
-def suspend(draft: Draft, event: SuspendRequested) -> None:
-    finish(draft, JobStatus.SUSPENDED, f"The job was suspended: {event.cause}")
 
 
 def attempt_finished(draft: Draft, event: AttemptFinished) -> None:

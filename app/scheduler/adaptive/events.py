@@ -15,8 +15,9 @@ from app.model.requirements import Deadline, Requirements
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
+from app.model.state_partitions import Numbers
 from app.model.value import value
-from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.rollback_state import Pace
 from app.scheduler.adaptive.version_state import JobVersion
 
@@ -31,13 +32,14 @@ class RequirementsUpdated:
     """A client declared other bounds. They are validated; ``requirements.uuid`` and ``version`` are new.
 
     Equal bounds are a complete no-op, as in production Flink: no record, no new version. ``deadline``: until when they
-    may wait for their slots. ``undoes``: what this takes back, because of its deadline or because somebody asked for
-    that, which ``why`` says in a sentence."""
+    may wait for their slots. ``undoes``: what this takes back. ``why``: sentences on the reason. ``patch``: that
+    has waited in the queue, and is applied by this, or put back; a record that is open goes on."""
 
     requirements: Requirements
     deadline: Deadline | None = None
-    undoes: Pending | None = None
+    undoes: Patch | Change | None = None
     why: str = ""
+    patch: Patch | None = None
 
 
 @value
@@ -82,6 +84,15 @@ class DriverReady:
 
 
 @value
+class GraphAnalysed:
+    """Spark says which vertices keep state; the driver, in how many partitions. ``fixed``: as in `JobState`."""
+
+    attempt: int
+    stateful: Numbers
+    fixed: str | None = None
+
+
+@value
 class QueryStarted:
     """The program has started the query of sink ``query``, for the first time or again. ``graph``: with its vertices.
     ``parallelism``: what they run at, by vertex id. ``begins_anew``: its checkpoint lacks what it had committed."""
@@ -106,14 +117,13 @@ class AttemptRunning:
     """The driver of ``attempt`` registered, and its queries run with the plan it was given, or its program has begun.
 
     ``source_bytes``: known sizes of the files of a BATCH job's sources, by vertex id. ``before``: known paces at the
-    plan before. ``missing_executors``: those not given. ``begun``: queries come later. ``fixed``: as in `JobState`."""
+    plan before. ``missing_executors``: not given. ``begun``: queries come later."""
 
     attempt: int
     source_bytes: tuple[tuple[str, int], ...] = ()
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
     begun: bool = False
-    fixed: str | None = None
 
 
 @value
@@ -121,7 +131,7 @@ class StateRepartitioned:
     """State partitions that the driver found or made, by query key: where it was to make them, or was told others."""
 
     attempt: int
-    partitions: tuple[tuple[str, int], ...]
+    partitions: Numbers
 
 
 @value
@@ -154,15 +164,6 @@ class BatchCompleted:
     has_rows: bool = True
     not_followed: tuple[tuple[str, str], ...] = ()
     measured: Measured = NOTHING_MEASURED
-
-
-@value
-class BatchAborted:
-    """A micro-batch was given up without failing the job: our failed checkpoint."""
-
-    attempt: int
-    query_id: str
-    batch_id: int
 
 
 @value
@@ -277,8 +278,8 @@ class QueryRecovered:
 
 @value
 class DriverContact:
-    """Whether the driver of ``attempt`` has been heard by the control plane that owns the job now: not yet, when it has
-    just taken the job up, and then for the first time. What the driver did meanwhile is on its way until then."""
+    """Whether the control plane that owns the job now, and has taken it up, has heard the driver of ``attempt``. Until
+    then what that did meanwhile is on its way."""
 
     attempt: int
     heard: bool
@@ -297,8 +298,7 @@ class AttemptStopped:
     """Nothing writes the checkpoint on behalf of ``attempt`` any more, as ``StopAttempt`` asked.
 
     ``drained``: it stopped at a batch boundary. ``driver_alive``: the process waits for a new assignment.
-    ``location``: the checkpoint, when drained. ``error`` with ``driver_alive`` in answer to a drain: the drain could
-    not be carried out and the attempt runs on."""
+    ``location``: the checkpoint, when drained. ``error`` with ``driver_alive``: it could not drain, and runs on."""
 
     attempt: int
     drained: bool = False
@@ -352,13 +352,6 @@ class EnvironmentReady:
 
 
 @value
-class SuspendRequested:
-    """This control plane gives the job up without ending it; another may continue it."""
-
-    cause: str
-
-
-@value
 class GlobalFailure:
     """A failure that belongs to no attempt (for example: the scheduler itself cannot go on)."""
 
@@ -373,13 +366,13 @@ Event = (
     | SlotShareUpdated
     | SlotsChanged
     | DriverReady
+    | GraphAnalysed
     | QueryStarted
     | QueryEnded
     | AttemptRunning
     | StateRepartitioned
     | AttemptStartFailed
     | BatchCompleted
-    | BatchAborted
     | PlanApplied
     | RegionFinished
     | RegionFailed
@@ -395,6 +388,5 @@ Event = (
     | StopRequested
     | VersionRequested
     | EnvironmentReady
-    | SuspendRequested
     | GlobalFailure
 )

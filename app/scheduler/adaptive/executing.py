@@ -16,7 +16,6 @@ from app.model.plan import Plan, Rung
 from app.model.rescale import NOTHING_MEASURED, Measured, TerminatedReason, TriggerCause
 from app.scheduler.adaptive import (
     growth,
-    hold,
     repartition,
     rollback,
     timeline,
@@ -28,7 +27,6 @@ from app.scheduler.adaptive.attainable import Attainable, attainable_now, longes
 from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.events import (
     AttemptRunning,
-    BatchAborted,
     BatchCompleted,
     BoundsUpdated,
     PlanApplied,
@@ -42,7 +40,7 @@ from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_
 from app.scheduler.adaptive.resources import arm_manager, replace_bounds, replace_slots
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
 from app.scheduler.adaptive.starting import take_up_plan
-from app.scheduler.adaptive.state import Executing, JobState, Manager
+from app.scheduler.adaptive.state import Executing, Manager
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 
 RESOURCE_TIMER: Final = "resource-wait"
@@ -76,20 +74,15 @@ def enter_executing(draft: Draft, *, first_batch: bool) -> None:
     if _has_to_give(draft):
         _give_back(draft)
     else:
-        _review(draft, resources=True, counting=False, trigger=True)
+        _review(draft, resources=True, trigger=True)
 
 
 # ---- the manager at work
 
 
-def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bool = False) -> None:
-    """Slots or bounds may have changed. ``resources``: the slots have, so they are the cause of a new record.
-
-    ``counting``: from now on, batches that are given up count.
-    """
+def _review(draft: Draft, *, resources: bool, trigger: bool = False) -> None:
+    """Slots or bounds may have changed. ``resources``: the slots have, so they are the cause of a new record."""
     before = draft.phase_as(Executing).manager
-    if counting:
-        before = transition_manager.count_down(before, draft.state.options.max_checkpoint_failures)
     view = attainable_now(draft)
     if view.outlook.sufficient and resources and draft.state.timeline.open is None:
         message = draft.state.slots_reason
@@ -101,7 +94,7 @@ def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bo
         draft.disarm(RESOURCE_TIMER)
     _settle(draft, moved, outcome, view)
     if isinstance(draft.state.phase, Executing) and not view.outlook.sufficient:
-        _await_resources(draft)
+        _await_resources(draft, view)
 
 
 def _advance(draft: Draft, move: Callable[[Manager, Outlook, int], tuple[Manager, ManagerOutcome]]) -> None:
@@ -126,23 +119,12 @@ def _close_idle(draft: Draft, message: str | None) -> None:
     """End a record that came to nothing. One whose plan is in force is left for its first batch to complete, and while
     the cluster is unreachable nothing has come to nothing."""
     state = draft.state
-    done = timeline.has_plan(state.timeline.open) or _waits_for_deadline(state)
+    done = timeline.has_plan(state.timeline.open) or state.open_waits
     if not state.cluster_unreachable and not done:
         timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
 
 
-def review_bounds(draft: Draft) -> None:
-    """Bounds that waited for their deadline count from now on."""
-    _review(draft, resources=True)
-
-
-def _waits_for_deadline(state: JobState) -> bool:
-    """Whether the open record is of bounds that wait for their slots until a deadline."""
-    record = state.timeline.open
-    return record is not None and any(one.record == record.number for one in hold.held(state))
-
-
-def _await_resources(draft: Draft) -> None:
+def _await_resources(draft: Draft, view: Attainable) -> None:
     """Nothing can change now. An update that wants more slots than are held keeps its record open for a while."""
     state = draft.state
     record = state.timeline.open
@@ -152,11 +134,11 @@ def _await_resources(draft: Draft) -> None:
         # The slots that it was opened for are gone again. The manager notices, unless it has already.
         if draft.phase_as(Executing).manager.stage == "Idling":
             _close_idle(draft, None)
-    elif _waits_for_deadline(state):
+    elif state.open_waits:
         draft.disarm(RESOURCE_TIMER)
-    elif state.usable_slots >= state.wanted_slots:
+    elif view.usable >= view.wanted:
         capped = f", as far as its cap of {state.share.cap} slot(s) allows" * (
-            state.wanted_slots < state.declared_slots
+            view.wanted < state.declared_slots
         )
         _close_idle(draft, f"The bounds ask for no other parallelism than is in force{capped}.")
     elif timer_at(draft.state, RESOURCE_TIMER) is None:
@@ -166,7 +148,7 @@ def _await_resources(draft: Draft) -> None:
 
 def _begin_rescale(draft: Draft, view: Attainable) -> None:
     assert view.parallelism is not None
-    _record_of_its_own(draft, view)
+    _record_of_its_own(draft)
     if view.rung is Rung.IN_PLACE:
         rescale_in_place(draft)
     else:
@@ -178,11 +160,10 @@ def _begin_rescale(draft: Draft, view: Attainable) -> None:
         restart_for_rescale(draft, view.parallelism)
 
 
-def _record_of_its_own(draft: Draft, view: Attainable, message: str | None = None) -> None:
+def _record_of_its_own(draft: Draft, message: str | None = None) -> None:
     """Make sure that a record without a plan is open. The cause of a new one is new slots."""
     timeline.leave_record_in_force(draft)
-    if view.parallelism is not None:
-        timeline.leave_wait(draft, tuple(view.parallelism.items()))
+    timeline.leave_wait(draft)
     if draft.state.timeline.open is None:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
     elif message is not None:
@@ -272,7 +253,7 @@ def _give_back(draft: Draft) -> None:
     assert plan is not None
     count = plan.slot_count - draft.state.usable_slots
     view = attainable_now(draft, repartition=False)
-    _record_of_its_own(draft, view, given_back(draft.state, f"{count} slot(s)", plan))
+    _record_of_its_own(draft, given_back(draft.state, f"{count} slot(s)", plan))
     _begin_rescale(draft, view)
 
 
@@ -300,7 +281,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     phase = draft.phase_as(Executing)
     if draft.state.watch is not None and phase.first_batch and _take_back_slow(draft, event):
         return
-    if phase.manager.stage in ("Cooldown", "Idling") and phase.manager.failed_batches_left is None:
+    if transition_manager.waits_for_change(phase.manager):
         return
     _advance(draft, transition_manager.on_trigger)
 
@@ -324,11 +305,6 @@ def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
     rollback.open_rollback(draft, taken)
     _begin_rescale(draft, view)
     return True
-
-
-def executing_batch_aborted(draft: Draft, event: BatchAborted) -> None:
-    if draft.phase_as(Executing).manager.failed_batches_left is not None:
-        _advance(draft, transition_manager.on_batch_aborted)
 
 
 def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:

@@ -16,7 +16,6 @@ from app.model.graphdoc import MAX_VERTICES
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.graphdoc_program import ENDED_KEPT
 from app.model.graphdoc_settings import MAX_BOUNDS
-from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
 from app.model.requirements import Bounds, bounds_at_first
 from app.model.rescale import TriggerCause
@@ -26,6 +25,7 @@ from app.scheduler.adaptive import rollback, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import QueryEnded, QueryStarted
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.queue_state import Change
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     Executing,
@@ -150,21 +150,18 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     running = coming_plan(state) or state.plan or state.last_plan
     most = 1 if running is None else running.slot_count
     new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
-    number = state.requirements.version + 1
     reactive = state.options.is_reactive
     bounds = {one.id: bounds_at_first(one, reactive=reactive) for one in added} | declared
     names = ", ".join(vertex.name for vertex in added) or "no vertex that was not there"
     why = f"The program has started a query with {names}."
-    requirements = evolve(
-        state.requirements,
-        uuid=derive_id(state.job_id, "requirements", number),
-        version=number,
-        bounds=tuple((vertex.id, bounds[vertex.id]) for vertex in graph.vertices),
+    requirements = state.requirements.following(
+        state.job_id,
+        tuple((vertex.id, bounds[vertex.id]) for vertex in graph.vertices),
+        requested_by=None,
+        reason=why,
         state_partitions=tuple(
             pair for pair in state.requirements.state_partitions if pair[0] in graph.by_id
         ),
-        requested_by=None,
-        reason=why,
     )
     draft.set(
         graph=graph,
@@ -216,20 +213,27 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         # What was taken back limits only the vertices that it names.
         taken = evolve(taken, good=_within(taken.good, graph), tried=_within(taken.tried, graph))
         taken = None if is_first or taken.good == taken.tried else taken
-    waiting = () if is_first else state.pending
-    former = (
-        evolve(
-            one,
-            former=_within(one.former, graph),
-            former_partitions=_within(one.former_partitions, graph),
-        )
-        for one in waiting
+
+    def of_graph(one: Change) -> Change:
+        partitions = _within(one.former_partitions, graph)
+        return evolve(one, former=_within(one.former, graph), former_partitions=partitions)
+
+    waiting = (
+        ()
+        if is_first
+        else [
+            evolve(
+                one,
+                bounds=_within(one.bounds, graph),
+                partitions=_within(one.partitions, graph),
+                begun=one.begun and of_graph(one.begun),
+            )
+            for one in state.queued
+        ]
     )
-    draft.set(
-        watch=watch,
-        taken_back=taken,
-        pending=tuple(one for one in former if one.former),
-    )
+    draft.set(watch=watch, taken_back=taken, queued=tuple(one for one in waiting if one.bounds))
+    if (change := state.timeline.change) is not None:
+        draft.set_timeline(change=None if is_first else of_graph(change))
 
 
 def _within(pairs: tuple[tuple[str, T], ...], graph: JobGraph) -> tuple[tuple[str, T], ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from app.model.batch import RegionStatus
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Executing,
-    Failure,
     JobState,
     Restarting,
     RetryingExecutionGraphCreation,

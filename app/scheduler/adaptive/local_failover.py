@@ -22,8 +22,9 @@ from app.scheduler.adaptive.effects import RestartQuery
 from app.scheduler.adaptive.ending import failure_of, record_failure
 from app.scheduler.adaptive.events import DriverContact, QueryFailed, QueryRecovered
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.failure_state import Failure, LocalRestart
 from app.scheduler.adaptive.restarting import handle_failure
-from app.scheduler.adaptive.state import Executing, Failure, JobState, LocalRestart, Rescaling
+from app.scheduler.adaptive.state import Executing, JobState, Rescaling
 from app.scheduler.adaptive.trial import is_excused, trial_of
 
 LOCAL_TIMER: Final = "local-restart"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.scheduler.adaptive import hold
+from app.scheduler.adaptive import goal
 from app.scheduler.adaptive.attainable import attainable_now, in_words
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
+from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
 
 
@@ -77,10 +78,8 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     state = draft.state
     view = attainable_now(draft)
     if view.parallelism is None:
-        sentence = (
-            f"The lower bounds need {state.declared_minimal} slots, and {state.usable_slots} can be used."
-        )
-        if hold.comes_back_below(state, state.declared_minimal):
+        sentence = f"The lower bounds need {state.declared_minimal} slots, and {view.usable} can be used."
+        if goal.comes_back_below(state, state.declared_minimal):
             sentence += " If the job has to be started again, it starts with what there is."
         return NoChangeReason.SLOTS_MISSING, sentence
     if view.rung is not None:
@@ -100,18 +99,18 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
             NoChangeReason.TAKEN_BACK,
             f"{what} was taken back, and is not tried again unless that is asked for.",
         )
-    if kept := hold.held(state):
-        wanted, usable = min(hold.slots_needed(state, one) for one in kept), state.usable_slots
+    if waiting := [one for one in state.queued if one.begun is None]:
+        wanted, usable = min(QueuedSlots.of(state).needed(one) for one in waiting), view.usable
         sentence = f"{wanted} slots are waited for until the deadline, and {usable} can be used."
         return NoChangeReason.DEADLINE, sentence
-    if state.usable_slots < state.wanted_slots:
-        sentence = f"The upper bounds need {state.wanted_slots} slots, and {state.usable_slots} can be used."
+    if view.usable < view.wanted:
+        sentence = f"The upper bounds need {view.wanted} slots, and {view.usable} can be used."
         return NoChangeReason.SLOTS_MISSING, sentence
-    if state.wanted_slots < state.declared_slots:
+    if view.wanted < state.declared_slots:
         sentence = f"The upper bounds need {state.declared_slots} slots, and the cap is {state.share.cap}."
         return NoChangeReason.CAP, sentence
     refused = state.repartition_refused
-    if refused is not None and refused.requirements_uuid == state.requirements.uuid:
+    if refused is not None and state.is_repartition_given_up:
         return NoChangeReason.REPARTITION_REFUSED, refused.error
     if draft.event_kind in ("RequirementsUpdated", "ScalingPolicyUpdated"):
         return NoChangeReason.BOUNDS_MET, "The bounds ask for no other parallelism than is in force."

@@ -66,3 +66,10 @@ def figures(
     if not state.graph.runs_by_regions:
         return dict(plan.parallelism), slots
     return (NOTHING if state.batch is None else state.batch.parallelism(*decided)), slots
+
+
+def meaning_of_now(
+    demand: Demand, state: JobState
+) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
+    """What a rescale that begins now means, of which nothing is decided yet."""
+    return meaning(demand, *figures(state, state.last_plan))

@@ -27,14 +27,13 @@ from app.model.state_partitions import (
     is_redistributed,
     numbers_of,
     partitions_of_queries,
-    wanted_graph,
     with_partitions,
 )
 from app.scheduler.adaptive import growth, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.hold import asked_graph, goal_graph
+from app.scheduler.adaptive.goal import goal_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.trial import possible
@@ -48,11 +47,12 @@ def adopt_free(draft: Draft) -> None:
 
     Not those below what runs: they are taken over by the next attempt.
     """
-    state = draft.state
-    goal = asked_graph(state)
+    state, goal = draft.state, draft.goal.graph
     if goal is state.graph or not all(allows(goal, plan) for plan in slot_declaration.plans_of(state)):
         return
-    if state.attempt == 0 or not is_redistributed(state.graph, goal):
+    # What is only assumed to keep state may hide that the state of a query changes.
+    is_known = not any(vertex.is_assumed for vertex in state.graph.vertices)
+    if state.attempt == 0 or (is_known and not is_redistributed(state.graph, goal)):
         _adopt(draft, goal)
 
 
@@ -110,8 +110,21 @@ def found_late(draft: Draft, event: StateRepartitioned) -> None:
     so from now on.
     """
     if not found(draft, event.partitions):
-        _lower_plans(draft)
+        lower_plans(draft)
     slot_declaration.declare(draft)
+
+
+def pass_over_stateless(draft: Draft) -> None:
+    """Spark has said which vertices keep state: of others there is nothing to redistribute."""
+    begun, graph = draft.state.repartition, draft.state.graph
+    if begun is None:
+        return
+    before, after = (
+        tuple(one for one in numbers if one[0] in graph.by_id and graph.by_id[one[0]].stateful)
+        for numbers in (begun.before, begun.after)
+    )
+    left = evolve(begun, before=before, after=after)
+    draft.set(repartition=left if any(_concerned(graph, left)) else None)
 
 
 def is_left_to_idle(state: JobState) -> bool:
@@ -131,7 +144,7 @@ def pass_over_idle(draft: Draft) -> None:
         return
     _adopt(draft, with_partitions(state.graph, _open(state, begun)))
     draft.set(repartition=None)
-    _lower_plans(draft)
+    lower_plans(draft)
 
 
 def make_way(draft: Draft) -> None:
@@ -139,10 +152,14 @@ def make_way(draft: Draft) -> None:
     state = draft.state
     if not is_left_to_idle(state):
         return
-    idle, asked = growth.idle_keys(state), partitions_of_queries(wanted_graph(state.graph, state.bounds))
+    idle, asked = growth.idle_keys(state), partitions_of_queries(_wanted(state))
     now = partitions_of_queries(state.graph)
     if any(asked[key] != number for key, number in now.items() if key not in idle):
         pass_over_idle(draft)
+
+
+def _wanted(state: JobState) -> JobGraph:
+    return state.with_wanted_partitions()
 
 
 def give_up(draft: Draft, error: str) -> None:
@@ -189,7 +206,7 @@ def in_words(state: JobState) -> str | None:
 
 def to_come_in_words(state: JobState) -> str | None:
     """What is to be redistributed and was not begun, None if nothing is."""
-    goal = asked_graph(state)
+    goal = goal_graph(state)
     if goal is state.graph:
         return None
     return change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(goal)))
@@ -223,7 +240,7 @@ def _open(state: JobState, begun: Repartition) -> Numbers:
     return tuple(one for one in begun.before if one[0] in late)
 
 
-def _lower_plans(draft: Draft) -> None:
+def lower_plans(draft: Draft) -> None:
     slot_declaration.change_plans(draft, lambda parallelism, _: possible(draft.state.graph, parallelism))
 
 

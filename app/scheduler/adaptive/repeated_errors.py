@@ -11,7 +11,8 @@ from app.model.option_values import USER_CODE_ATTEMPTS
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, QueryFailed
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import JobState, UserError
+from app.scheduler.adaptive.failure_state import UserError
+from app.scheduler.adaptive.state import JobState
 
 
 def counted(state: JobState, query_id: str, what: str, batch_id: int) -> UserError:

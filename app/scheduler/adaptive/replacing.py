@@ -7,9 +7,10 @@ from app.scheduler.adaptive import rollback, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import record_failure
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.restarting import begin_stop, take_version_back
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, enter_waiting, review_waiting
-from app.scheduler.adaptive.state import Failure, Restarting
+from app.scheduler.adaptive.state import Restarting
 from app.scheduler.adaptive.versions import Coming
 
 

@@ -6,13 +6,14 @@ nothing is started and no wait ends; when the cluster is reachable again, the wa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from app.model.jobgraph import InPlace, JobType
+from app.model.requirements import Requirements, changed_between
 from app.model.rescale import TriggerCause
 from app.scheduler.adaptive import (
-    hold,
-    pending,
+    bounds_queue,
     repartition,
     rollback,
     slot_declaration,
@@ -22,7 +23,9 @@ from app.scheduler.adaptive import (
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.goal import demand_of
+from app.scheduler.adaptive.queue_state import Change, Patch
+from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import JobState, Manager
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
 from app.scheduler.adaptive.trial import last_taken_back
@@ -44,50 +47,94 @@ def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
 
 def created_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Take over new bounds of a job that is not scheduled yet, and has neither a record nor slots."""
-    was = pending.before(draft.state)
-    if isinstance(event, RequirementsUpdated):
-        changed, _ = pending.overtake(draft, event, was)
-        take_bounds(draft, event)
-        pending.begin(draft, changed, was, event)
-    else:
-        take_bounds(draft, event)
+    take_bounds(draft, event)
     repartition.adopt_free(draft)
 
 
 def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Apply new bounds: the open record ends, one for the update begins, and the slots are declared."""
-    was, taken = pending.before(draft.state), last_taken_back(draft.state)
-    undone, why, changed, told = None, "", frozenset[str](), list[str]()
-    if isinstance(event, RequirementsUpdated):
-        undone, why = event.undoes, event.why
-        changed, told = pending.overtake(draft, event, was)
-    rollback_of = None
-    if undone is not None:
-        told.insert(0, f"Takes back the bounds of version {undone.version}: {why}")
-        rollback_of = undone.record or None
-    goes_on = undone is not None and _is_of_other_bounds(draft.state, undone)
-    if not goes_on:
-        timeline.overtake_record(draft, None if undone is None else _what_came_back(draft.state, undone, why))
-    cause, lifted = _take_over(draft, event)
-    repartition.make_way(draft)
+    state = draft.state
+    was, update = state.requirements, event if isinstance(event, RequirementsUpdated) else None
+    undone = None if update is None else update.undoes
+    may_be_back = state.taken_back or state.queued or state.timeline.change
+    taken = last_taken_back(state) if may_be_back else None
+    if taken is None and isinstance(undone, Change):
+        taken = undone.taken_back
+    begin = _end_open_record(draft, update)
+    cause, lifted = _take_over(draft, event, taken)
+    if draft.state.repartition is not None:
+        repartition.make_way(draft)
     repartition.adopt_free(draft)
-    message = " ".join(told) or None
-    if goes_on:
-        timeline.redraw(draft)
-        timeline.tell(draft, cause, message, rollback_of=rollback_of)
-    else:
-        timeline.open_record(draft, cause, message=message, rollback_of=rollback_of)
-    if isinstance(event, RequirementsUpdated):
-        pending.begin(draft, changed, was, event, taken if lifted else None)
-    if not lifted:
-        pending.restore(draft, taken)
+    begin(cause)
+    if update is None:
+        bounds_queue.take_slots(draft, replace_bounds)
+    if update is not None and update.patch is None:
+        _remember(draft, was, taken if lifted else None, undone=undone is not None)
+    if not lifted and taken is not None and last_taken_back(draft.state) is None:
+        draft.set(taken_back=taken, watch=None)
     slot_declaration.declare(draft)
 
 
-def _take_over(draft: Draft, event: BoundsUpdated) -> tuple[TriggerCause, bool]:
-    """The cause of a record for ``event``; and whether what was taken back or given up may be tried again: that is so
+def _end_open_record(draft: Draft, update: RequirementsUpdated | None) -> Callable[[TriggerCause], None]:
+    """End the open record because of other bounds, if it does not go on; and what tells of these once they are taken
+    over. ``update``: None if it is a scaling policy."""
+    state, message, rollback_of = draft.state, update.why or None if update else None, None
+    patch = None if update is None else update.patch
+
+    def go_on(_: TriggerCause) -> None:
+        timeline.keep_open(draft)
+        timeline.note(draft, message or "")
+
+    def tell_beside(cause: TriggerCause) -> None:
+        timeline.redraw(draft)
+        timeline.tell(draft, cause, message, rollback_of=rollback_of)
+
+    def begin(cause: TriggerCause) -> None:
+        timeline.open_record(draft, cause, message=message, rollback_of=rollback_of, asked=patch)
+
+    if patch is not None:
+        timeline.leave_record_in_force(draft)
+        return begin if draft.state.timeline.open is None else go_on
+    undone = None if update is None else update.undoes
+    if update is None or undone is None:
+        timeline.overtake_record(draft)
+        return begin
+    message = f"Takes back the bounds of version {undone.version}: {update.why}"
+    rollback_of = undone.record or None
+    if isinstance(undone, Change) and _is_of_other_bounds(state, undone):
+        return tell_beside
+    timeline.overtake_record(draft, _what_came_back(state, undone, update.why))
+    return begin
+
+
+def _remember(draft: Draft, was: Requirements, lifted: TakenBack | None, *, undone: bool) -> None:
+    """What comes back if the change of bounds that was just made, after ``was``, is taken back. ``lifted``: what had
+    been taken back, and may be tried again by these bounds. ``undone``: they come back themselves."""
+    state, open_ = draft.state, draft.state.timeline.open
+    changed = changed_between(was, state.requirements)
+    # What has waited, and is applied with them, is taken back by itself.
+    changed -= {
+        vertex
+        for one in state.queued
+        if one.begun is not None and one.version != state.requirements.version
+        for vertex in one.vertices
+    }
+    if undone or not changed:
+        draft.set_timeline(change=None)
+        return
+    former = tuple(pair for pair in was.bounds if pair[0] in changed)
+    partitions = tuple(pair for pair in was.state_partitions if pair[0] in changed)
+    record = 0 if open_ is None else open_.number
+    draft.set_timeline(change=Change(state.requirements.version, record, former, partitions, lifted))
+
+
+def _take_over(draft: Draft, event: BoundsUpdated, taken: TakenBack | None) -> tuple[TriggerCause, bool]:
+    """The cause of a record for ``event``; and whether what was ``taken`` back, or given up, may be tried again: it may
     if other bounds count now, or if the same ones are declared once more."""
-    declared, counted, refused = draft.state.requirements, draft.state.bounds, draft.state.repartition_refused
+    declared, refused = draft.state.requirements, draft.state.repartition_refused
+    if taken is None and refused is None:
+        return take_bounds(draft, event), True
+    counted = draft.state.bounds
     cause = take_bounds(draft, event)
     update = event if isinstance(event, RequirementsUpdated) else None
     counts = draft.state.bounds
@@ -104,14 +151,14 @@ def _take_over(draft: Draft, event: BoundsUpdated) -> tuple[TriggerCause, bool]:
     return cause, True
 
 
-def _is_of_other_bounds(state: JobState, undone: Pending) -> bool:
+def _is_of_other_bounds(state: JobState, undone: Change) -> bool:
     """Whether the open record is of other bounds than ``undone``, for which no plan was made yet: it goes on."""
     record = state.timeline.open
     others = record is not None and record.number != undone.record and record.cause.is_asked
     return others and not timeline.has_plan(record)
 
 
-def _what_came_back(state: JobState, undone: Pending, why: str) -> str:
+def _what_came_back(state: JobState, undone: Patch | Change, why: str) -> str:
     """For the record that ends because bounds come back, which may be that of something else."""
     record = state.timeline.open
     if record is not None and record.number == undone.record:
@@ -136,6 +183,7 @@ def replace_slots(draft: Draft, event: SlotsChanged) -> None:
         away_since_ms=since_ms if event.cluster_unreachable else None,
     )
     rollback.lift_if_cluster_changed(draft)
+    bounds_queue.take_slots(draft, replace_bounds)
 
 
 def arm_wait(draft: Draft) -> None:
@@ -158,11 +206,12 @@ def waiting_outlook(state: JobState) -> Outlook:
     timing = Timing(stabilization_ms=stabilization_ms(state))
     if not held:
         return Outlook(sufficient=False, desired=False, timing=timing)
-    # Bounds that wait for their deadline do not keep a job waiting that can run by the former ones.
-    wanted = state.wanted_slots
-    if hold.held(state):
-        wanted = min(wanted, hold.demand(state).desired)
-    return Outlook(sufficient=held >= state.declared_minimal, desired=held >= wanted, timing=timing)
+    minimal, wanted = state.declared_minimal, state.wanted_slots
+    if state.queued:
+        # Bounds that wait do not keep a job waiting that can run by those that hold, nor start one that cannot.
+        own = demand_of(state)
+        minimal, wanted = own.minimal, min(wanted, own.desired)
+    return Outlook(sufficient=held >= minimal, desired=held >= wanted, timing=timing)
 
 
 def stabilization_ms(state: JobState) -> int:

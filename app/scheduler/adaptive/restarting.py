@@ -38,13 +38,14 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
     TimerFired,
 )
+from app.scheduler.adaptive.failure_state import Failure, UserError
 from app.scheduler.adaptive.starting import (
     BACKOFF_TIMER,
     CLUSTER_RETRY_MS,
     create_execution_graph,
     enter_waiting,
 )
-from app.scheduler.adaptive.state import Failure, Rescaling, Restarting, UserError
+from app.scheduler.adaptive.state import Rescaling, Restarting
 
 
 def handle_failure(
@@ -272,7 +273,7 @@ def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
     state, phase = draft.state, draft.state.phase
     plan = phase.target if isinstance(phase, Rescaling) else state.plan
     assert plan is not None
-    timeline.leave_wait(draft, plan.parallelism)
+    timeline.leave_wait(draft)
     if draft.state.timeline.open is None:
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=event.why)
     else:

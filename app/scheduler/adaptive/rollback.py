@@ -9,8 +9,9 @@ from app.scheduler.adaptive.attainable import change_in_words, in_words
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.rollback_state import Pace, TakenBack, Watch
-from app.scheduler.adaptive.state import Failure, Phase
+from app.scheduler.adaptive.state import Phase
 from app.scheduler.adaptive.trial import (
     collapse,
     coming_plan,
@@ -193,8 +194,14 @@ def lift(draft: Draft) -> None:
     If what it goes back to is not in force yet, the last plan is a bad one: it must not be taken for what has passed.
     """
     state = draft.state
-    if any(one.taken_back is not None for one in state.pending):
-        draft.set(pending=tuple(evolve(one, taken_back=None) for one in state.pending))
+    if any(one.begun is not None and one.begun.taken_back is not None for one in state.queued):
+        draft.set(
+            queued=tuple(
+                evolve(one, begun=one.begun and evolve(one.begun, taken_back=None)) for one in state.queued
+            )
+        )
+    if (change := state.timeline.change) is not None and change.taken_back is not None:
+        draft.set_timeline(change=evolve(change, taken_back=None))
     taken = state.taken_back
     if taken is None:
         return

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
 from app.model.scaling_policy import within
+from app.model.slot_share import SlotShare
 from app.model.value import value
-from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.hold import demand
+from app.scheduler.adaptive.goal import demand_of
+from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     CapRaise,
@@ -37,18 +38,14 @@ IDLE_TIMER = "slot-idle"
 
 
 def declare(draft: Draft) -> None:
-    """Declare the slots that the declared bounds need, unless exactly these are declared. While bounds wait for their
-    deadline, the job can do with those that either they or the former ones need."""
-    state = draft.state
-    if state.with_deadline:
-        wish = hold.asked(state)
-        desired, minimal = wish.desired, min(hold.least_slots(state, wish), draft.demand.minimal)
-    else:
-        goal = draft.goal
-        desired, minimal = goal.desired, goal.minimal
-        if state.pending and goal.graph is not state.graph:
-            # Without the partitions that bounds ask for which are not in force yet, it can start with less.
-            minimal = min(minimal, draft.demand.minimal)
+    """Declare the slots that the bounds need which hold and which wait, unless exactly these are declared."""
+    state, goal = draft.state, draft.goal
+    desired, minimal = goal.desired, goal.minimal
+    if goal.graph is not state.graph and state.open_change is not None:
+        # Without the partitions that bounds ask for which are not in force yet, it can start with less.
+        minimal = min(minimal, draft.demand.minimal)
+    if state.queued:
+        desired, minimal = QueuedSlots.of(state).declared(desired, minimal)
     if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count
@@ -71,6 +68,17 @@ def take_share(draft: Draft, event: SlotShareUpdated) -> None:
     state = draft.state
     if state.declared_slots:
         draft.emit(DeclareResources(state.declared_slots, state.declared_minimal))
+
+
+def cap_change_of(state: JobState) -> SlotShare | CapRaise | None:
+    """The change of the cap because of which the job has fewer slots than its plan uses, or more; None if it is not."""
+    plan, cap, raised = state.plan, state.share.cap, state.cap_raise
+    if plan is None:
+        return None
+    if state.usable_slots < plan.slot_count:
+        return state.share if cap is not None and cap < plan.slot_count else None
+    more = raised is not None and state.usable_slots > max(raised.before, plan.slot_count)
+    return raised if more else None
 
 
 def needed_beyond_cap(state: JobState, requirements: Requirements) -> int | None:
@@ -208,7 +216,7 @@ def releasable_of(state: JobState) -> Releasable:
 def _in_place_floor(state: JobState, plan: Plan) -> int:
     """With fewer slots no vertex is more parallel, so what holds of a number holds of all between it and the plan's."""
     now = dict(plan.parallelism)
-    goal = demand(state)
+    goal = demand_of(state)
 
     def is_in_place(count: int) -> bool:
         then = goal.parallelism(count)

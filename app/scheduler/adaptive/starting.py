@@ -45,10 +45,10 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.in_place import plan_for_slots
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
-    Failure,
     JobState,
     Manager,
     RestartState,
@@ -216,7 +216,6 @@ def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
         last_plan=phase.plan,
         creation_retry=RestartState(),
         slots_stayed=(),
-        fixed=event.fixed,
     )
     rollback.put_on_trial(draft, phase.plan, before, event.before, ran=False)
     timeline.in_force(draft, phase.plan)

@@ -17,10 +17,12 @@ from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import ScalingPolicy, within
 from app.model.slot_share import SlotShare
+from app.model.state_partitions import wanted_graph
 from app.model.status import JobStatus
 from app.model.value import value
+from app.scheduler.adaptive.failure_state import Failure, LocalRestart, UserError
 from app.scheduler.adaptive.no_change_state import NoChange
-from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.rollback_state import TakenBack, Watch
 from app.scheduler.adaptive.version_state import JobVersion, Versions
@@ -45,65 +47,14 @@ class Manager:
     """The state transition manager (FLIP-461, FLIP-472), one per entry into a phase that reacts to resources.
 
     ``since_ms`` is t0. ``change_ms`` is c, the first sufficient change, ``last_change_ms`` the latest one.
-    ``failed_batches_left`` is the countdown of failed checkpoints, None while unset. ``evaluation_ms`` is when
-    Stabilizing looks whether the desired resources are there, None while no such look is pending.
+    ``evaluation_ms`` is when Stabilizing looks whether the desired resources are there, None while it does not.
     """
 
     stage: Literal["Cooldown", "Idling", "Stabilizing", "Stabilized"]
     since_ms: int
     change_ms: int | None = None
     last_change_ms: int | None = None
-    failed_batches_left: int | None = None
     evaluation_ms: int | None = None
-
-
-@value
-class Failure:
-    """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure.
-
-    ``local``: only its query was restarted. ``why``: a sentence on why it was taken as it was, may be empty.
-    ``on_trial``: it came at a parallelism that was being tried. ``by_files``: as in `AttemptFailed`.
-    """
-
-    error: str
-    at_ms: int
-    attempt: int
-    vertex: str | None = None
-    stack: str | None = None
-    local: bool = False
-    why: str = ""
-    on_trial: bool = False
-    by_files: bool = False
-
-
-@value
-class UserError:
-    """An error of the user's code, ``what``, that a query has met ``times`` times in a row in batch ``batch_id``."""
-
-    query_id: str
-    what: str
-    batch_id: int
-    times: int = 1
-
-
-@value
-class LocalRestart:
-    """The query of sink ``query`` failed at ``since_ms``, the ``number``-th time in its attempt, and restarts alone.
-
-    It is started again at ``restart_ms``; ``ordered``: it was then. ``over``: it has committed a batch since.
-    ``unheard``: the owner of the job is a new one, which has not heard the driver yet. Its time begins when it has.
-    ``longest_batch_ms``: how long its batches took, which it has to be given.
-    """
-
-    query: str
-    number: int
-    since_ms: int
-    restart_ms: int
-    error: str
-    ordered: bool = False
-    over: bool = False
-    unheard: bool = False
-    longest_batch_ms: int = 0
 
 
 @value
@@ -250,6 +201,7 @@ class Timeline:
     """The rescale timeline (FLIP-495): the open record, what the next one counts from, pre-values.
 
     ``closed`` holds the records that ended in *this* step, for the shell to write; it is empty in a stored state.
+    ``change``: the last change of bounds that did not wait in the queue (`JobState.open_change`).
     """
 
     open: RescaleRecord | None = None
@@ -259,6 +211,7 @@ class Timeline:
     last_completed: RescaleRecord | None = None
     counts: tuple[tuple[str, int], ...] = ()
     closed: tuple[RescaleRecord, ...] = ()
+    change: Change | None = None
 
 
 @value
@@ -291,7 +244,7 @@ class JobState:
     ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
     ``num_restarts``: how often Restarting was entered, also for a planned rescale. ``spare``: the version
     ``versions.spare``, which is not in force and is needed.
-    ``no_change``: why the job was left as it is, one for each reason. ``pending``: bounds that are not on their way.
+    ``no_change``: why the job was left as it is, one for each reason. ``queued``: bounds that wait, oldest first.
     ``started``: the queries, by the ids of their sinks, that the program has started in this attempt. ``gone``: the
     vertices that have left the graph in the last day, and when. ``fixed``: why the driver of the attempt can
     redistribute no state, as a clause; None if it can, or has not said."""
@@ -343,7 +296,7 @@ class JobState:
     versions: Versions = field(default_factory=Versions)
     spare: JobVersion | None = None
     no_change: tuple[NoChange, ...] = ()
-    pending: tuple[Pending, ...] = ()
+    queued: tuple[Patch, ...] = ()
     started: tuple[str, ...] = ()
     gone: tuple[tuple[str, int], ...] = ()
     fixed: str | None = None
@@ -353,6 +306,12 @@ class JobState:
         """What was declared, within the scaling policy: decisions are made with these."""
         return within(self.policy, self.graph, self.requirements)
 
+    def with_wanted_partitions(self, declared: Requirements | None = None) -> JobGraph:
+        """The graph with the state partitions that ``declared`` asks for, by default what holds."""
+        if declared is None:
+            declared = within(self.policy, self.graph, self.requirements)
+        return wanted_graph(self.graph, declared, self.options, has_run=self.attempt > 0, fixed=self.fixed)
+
     @property
     def is_before_query(self) -> bool:
         """Whether the program of the job has started no query in this attempt, also if some are known."""
@@ -360,13 +319,28 @@ class JobState:
         return graph.program is not None and graph.type is JobType.STREAMING and not self.started
 
     @property
+    def is_repartition_given_up(self) -> bool:
+        """Whether a redistribution of state that the requirements ask for was tried and given up."""
+        refused = self.repartition_refused
+        return refused is not None and refused.requirements_uuid == self.requirements.uuid
+
+    @property
     def slot_ids(self) -> set[str]:
         return {slot.id for slot in self.slots}
 
     @property
-    def with_deadline(self) -> tuple[Pending, ...]:
-        """The changes of bounds that have one."""
-        return tuple([one for one in self.pending if one.deadline is not None])
+    def open_change(self) -> Change | None:
+        """The change of bounds that the open record is of, as long as no plan was made for it: it can be taken back."""
+        change, record, phase = self.timeline.change, self.timeline.open, self.phase
+        if change is None or record is None or record.number != change.record or record.rung is not None:
+            return None
+        return None if isinstance(phase, Restarting) and phase.target is not None else change
+
+    @property
+    def open_waits(self) -> bool:
+        """Whether the open record is of bounds that wait in the queue."""
+        number = -1 if self.timeline.open is None else self.timeline.open.number
+        return any(one.record == number and one.begun is None for one in self.queued)
 
     @property
     def cluster_unreachable(self) -> bool:
@@ -377,6 +351,11 @@ class JobState:
     def usable_slots(self) -> int:
         """How many slots the job may plan with. Those beyond are on their way back to the cluster."""
         return len(self.slots) if self.allowed is None else min(len(self.slots), self.allowed)
+
+    @property
+    def slots_to_use(self) -> tuple[int, int]:
+        """`usable_slots` and `wanted_slots`."""
+        return self.usable_slots, self.wanted_slots
 
     @property
     def wanted_slots(self) -> int:

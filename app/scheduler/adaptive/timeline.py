@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
 from app.model import sentences
 from app.model.batch import RegionStatus
@@ -32,11 +33,12 @@ from app.model.rescale import (
 )
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
-from app.scheduler.adaptive import hold
+from app.scheduler.adaptive import slot_declaration
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.pending_state import Pending
-from app.scheduler.adaptive.record_figures import before_of, figures, meaning
+from app.scheduler.adaptive.queue_state import Patch
+from app.scheduler.adaptive.queued_slots import QueuedSlots
+from app.scheduler.adaptive.record_figures import before_of, figures, meaning, meaning_of_now
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     CapRaise,
@@ -47,6 +49,7 @@ from app.scheduler.adaptive.state import (
     Timeline,
     WaitingForResources,
 )
+from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
 _RUNNING = (Executing.__name__, StopWithSavepoint.__name__)
@@ -71,14 +74,15 @@ def open_record(
     start_ms: int | None = None,
     message: str | None = None,
     rollback_of: int | None = None,
-    asked: Pending | None = None,
+    asked: Patch | None = None,
 ) -> None:
-    """Begin a record for the bounds in force. None may be open. ``asked``: by which bounds somebody has asked for it,
-    if that was before."""
+    """Begin a record for the bounds in force, or for queued ones of its number. None may be open. ``asked``: as in
+    `tell`."""
     record = draft.state.timeline.open
     if record is not None:
         raise draft.refuse(f"Rescale record {record.number} is still open")
-    draft.set_timeline(open=_new_record(draft, cause, start_ms, message, rollback_of, asked))
+    record = _new_record(draft, cause, start_ms, message, rollback_of, asked)
+    draft.set_timeline(open=record, **_numbers_after(record))
 
 
 def tell(
@@ -87,22 +91,24 @@ def tell(
     message: str | None,
     *,
     rollback_of: int | None = None,
-    asked: Pending | None = None,
+    asked: Patch | None = None,
 ) -> None:
-    """A record that ends as it begins, of what changes no parallelism by itself. Another one may be open."""
+    """A record that ends as it begins, of what changes no parallelism by itself. Another one may be open. ``asked``:
+    the bounds of whose author it is, if not of those in force."""
     record = _new_record(draft, cause, None, message, rollback_of, asked)
     reason = TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
     ended = evolve(record, end_ms=draft.now_ms, reason=reason)
     timeline = draft.state.timeline
-    draft.set_timeline(closed=(*timeline.closed, ended), counts=_counted(timeline, reason.terminal_state))
+    counts = _counted(timeline, reason.terminal_state)
+    draft.set_timeline(closed=(*timeline.closed, ended), counts=counts, **_numbers_after(record))
 
 
 def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
     """A record, which ends as it begins, of vertices that have come with what they run at, if any have. One that is
-    open goes on, with the vertices that there are now."""
+    open goes on."""
     at = dict(new)
     if new:
-        record = _new_record(draft, TriggerCause.INITIAL_SCHEDULE, None, message, None, None)
+        record = _new_record(draft, TriggerCause.INITIAL_SCHEDULE, None, message, None)
         own = (one for one in record.vertices if one.vertex_id in at)
         ended = evolve(
             record,
@@ -114,17 +120,23 @@ def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
         )
         closed = (*draft.state.timeline.closed, ended)
         counts = _counted(draft.state.timeline, TerminatedReason.SUCCEEDED.terminal_state)
-        draft.set_timeline(closed=closed, counts=counts)
-    timeline, uuid = draft.state.timeline, draft.state.requirements.uuid
-    if timeline.open is None:
+        draft.set_timeline(closed=closed, counts=counts, **_numbers_after(record))
+    keep_open(draft, new)
+
+
+def keep_open(draft: Draft, new: Parallelism = ()) -> None:
+    """The open record goes on under the requirements of now, with the vertices that there are and what ``new`` ones
+    run at."""
+    timeline, uuid, at = draft.state.timeline, draft.state.requirements.uuid, dict(new)
+    record = timeline.open
+    if record is None:
         return
     number = timeline.attempt_id + 1 if timeline.requirements_uuid == uuid else 1
-    vertices, _ = meaning(draft.declared, *before_of(timeline.open))
-    posts = {one.vertex_id: one.post for one in timeline.open.vertices}
-    vertices = tuple(
-        evolve(one, pre=at.get(one.vertex_id, one.pre), post=posts.get(one.vertex_id)) for one in vertices
-    )
-    record = evolve(timeline.open, requirements_uuid=uuid, attempt_id=number, vertices=vertices)
+    posts = {one.vertex_id: one.post for one in record.vertices if one.post is not None}
+    slots = {one.group_name: one.post for one in record.groups if one.post is not None}
+    vertices, groups = meaning(_declared_of(draft, record), *before_of(record), posts, slots)
+    vertices = tuple([evolve(one, pre=at.get(one.vertex_id, one.pre)) for one in vertices])
+    record = evolve(record, requirements_uuid=uuid, attempt_id=number, vertices=vertices, groups=groups)
     draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=number)
 
 
@@ -137,9 +149,9 @@ def draw_grown(draft: Draft, new: Parallelism) -> None:
     _draw(draft, record, *meaning(draft.declared, {}, before_of(record)[1], after, slots))
 
 
-def next_record_uuid(state: JobState) -> str:
-    """Of the record that begins next, whatever it is of."""
-    return derive_id(state.job_id, "rescale", state.timeline.records + 1)
+def next_record_uuid(state: JobState, ahead: int = 0) -> str:
+    """Of the record that begins next, whatever it is of, or of one ``ahead`` of that."""
+    return derive_id(state.job_id, "rescale", state.timeline.records + 1 + ahead)
 
 
 def _new_record(
@@ -148,7 +160,7 @@ def _new_record(
     start_ms: int | None,
     message: str | None,
     rollback_of: int | None,
-    asked_before: Pending | None,
+    asked_before: Patch | None = None,
 ) -> RescaleRecord:
     """The next record. Its attempt id is 1 for requirements that no record had before, else one more than that of the
     last record."""
@@ -157,21 +169,19 @@ def _new_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number, uuid = timeline.records + 1, next_record_uuid(state)
-    vertices, groups = meaning(draft.declared_goal, *figures(state, state.last_plan))
-    # Failovers and changes of slots have no author, but for slots that bounds have waited for, or a cap has kept away.
-    asked: Requirements | ScalingPolicy | Pending | SlotShare | CapRaise | None = asked_before
+    # Failovers and changes of slots have no author, but for slots that a cap has kept away.
+    waiting = _waiting_patch(state, number)
+    goal = draft.declared_goal if waiting is None else QueuedSlots.of(state).demand_with(waiting)
+    vertices, groups = meaning_of_now(goal, state)
+    asked: Requirements | ScalingPolicy | Patch | SlotShare | CapRaise | None = asked_before or waiting
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
         asked = state.requirements
     elif asked is None and cause is TriggerCause.UPDATE_POLICY:
         asked = state.policy
-    elif asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE and state.taken_back is None:
-        waiting = hold.short_of_slots(state)
-        asked = next((one for one in state.with_deadline if one not in waiting), None)
-    if asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
-        asked = _by_cap(state)
+    elif asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
+        asked = slot_declaration.cap_change_of(state)
     if isinstance(asked, CapRaise):
         message = _joined(message, f"Its cap was {asked.before} slot(s) before.")
-    draft.set_timeline(records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id)
     return RescaleRecord(
         uuid=uuid,
         number=number,
@@ -188,15 +198,21 @@ def _new_record(
     )
 
 
-def _by_cap(state: JobState) -> SlotShare | CapRaise | None:
-    """The change of the cap because of which the job has fewer slots than its plan uses, or more; None if it is not."""
-    plan, cap, raised = state.plan, state.share.cap, state.cap_raise
-    if plan is None:
-        return None
-    if state.usable_slots < plan.slot_count:
-        return state.share if cap is not None and cap < plan.slot_count else None
-    more = raised is not None and state.usable_slots > max(raised.before, plan.slot_count)
-    return raised if more else None
+def _numbers_after(record: RescaleRecord) -> dict[str, Any]:
+    """What of the timeline follows from the newest ``record``."""
+    uuid, attempt_id = record.requirements_uuid, record.attempt_id
+    return {"records": record.number, "requirements_uuid": uuid, "attempt_id": attempt_id}
+
+
+def _waiting_patch(state: JobState, number: int) -> Patch | None:
+    """The bounds in the queue that record ``number`` is of, until they are applied."""
+    return next((one for one in state.queued if one.record == number and one.begun is None), None)
+
+
+def _declared_of(draft: Draft, record: RescaleRecord) -> Demand:
+    """What the bounds ask for that ``record`` is of, with the state partitions that there are."""
+    patch = _waiting_patch(draft.state, record.number)
+    return draft.declared if patch is None else QueuedSlots.of(draft.state).demand_with(patch)
 
 
 def close_record(
@@ -249,7 +265,7 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
 
     The rung is the most expensive one that was climbed while the record was open.
     """
-    if leave_wait(draft, plan.parallelism):
+    if leave_wait(draft):
         stopped = isinstance(draft.state.phase, Restarting | WaitingForResources)
         fails_over = stopped and draft.state.last_plan is not None
         open_record(
@@ -269,7 +285,7 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
 
 def overtake_record(draft: Draft, message: str | None = None) -> None:
     """End the open record, because other bounds were declared. What had been begun for it may still take effect."""
-    if leave_record_in_force(draft):
+    if leave_record_in_force(draft) or leave_wait(draft):
         return
     begun = has_plan(draft.state.timeline.open)
     close_record(
@@ -307,28 +323,18 @@ def leave_record_in_force(draft: Draft) -> bool:
     return True
 
 
-def leave_wait(draft: Draft, parallelism: Parallelism) -> bool:
-    """A change to ``parallelism`` begins. End the open record if that is not what its bounds ask for, which wait for
-    their deadline: the record of such bounds is completed by what they ask for, and by nothing else."""
-    one = _waits(draft.state)
-    if one is None or hold.is_met(draft.state, one, dict(parallelism)):
-        return False
-    close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=_WAITS_ON)
-    return True
+def leave_wait(draft: Draft) -> bool:
+    """A change begins. End the open record if its bounds wait: it is completed by what they ask for only."""
+    if waits := draft.state.open_waits:
+        close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=_WAITS_ON)
+    return waits
 
 
 def fail_over(draft: Draft, error: str, exception: str | None = None) -> None:
     """End the open record because of a failover. Bounds that wait for their deadline wait on."""
-    if _waits(draft.state) is not None:
+    if draft.state.open_waits:
         note(draft, _WAITS_ON)
     close_record(draft, TerminatedReason.JOB_FAILOVER_RESTARTING, message=error, exception=exception)
-
-
-def _waits(state: JobState) -> Pending | None:
-    """The bounds with a deadline that the open record is of."""
-    record = state.timeline.open
-    found = (one for one in state.with_deadline if record is not None and one.record == record.number)
-    return next(found, None)
 
 
 def in_force(draft: Draft, plan: Plan) -> None:
@@ -336,7 +342,7 @@ def in_force(draft: Draft, plan: Plan) -> None:
     record = draft.state.timeline.open
     if record is None or has_plan(record):
         return
-    vertices, groups = meaning(draft.declared, *figures(draft.state, plan))
+    vertices, groups = meaning(_declared_of(draft, record), *figures(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
         draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))

@@ -11,7 +11,7 @@ A value machine of its own, one per entry into WaitingForResources or Executing.
 * Stabilized: the wait is over; sufficient resources are enough, at the next trigger or at the latest after max delay.
 
 t0 is the entry into the phase, c the first change that suffices. Stabilisation and max delay both count from c, not
-from the latest change. A trigger is a committed micro-batch (our checkpoint), or several that were given up.
+from the latest change. A trigger is a committed micro-batch (our checkpoint).
 
 Timing depends on the rung of the plan that is attainable at the moment of the decision: a change in place takes the
 in-place options, a change that needs a restart those of production Flink. So the cooldown that holds back a restart
@@ -82,10 +82,7 @@ def on_change(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager,
 
 
 def on_trigger(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
-    """A micro-batch was committed, or enough were given up to end the wait for one."""
-    manager = (
-        evolve(manager, failed_batches_left=None) if manager.failed_batches_left is not None else manager
-    )
+    """A micro-batch was committed."""
     manager = _held_back(manager, outlook, now_ms)
     if manager.stage == "Stabilizing" and outlook.desired:
         return _transition(manager)
@@ -119,6 +116,11 @@ def on_time(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, M
     return manager, ManagerOutcome.NOTHING
 
 
+def waits_for_change(manager: Manager) -> bool:
+    """Whether no trigger has an effect: nothing has changed that suffices."""
+    return manager.stage == "Idling" or (manager.stage == "Cooldown" and manager.change_ms is None)
+
+
 def next_due_ms(manager: Manager, outlook: Outlook) -> tuple[str, int] | None:
     """The name and instant of the timer that the manager needs, None if it waits for an event only."""
     timing = outlook.timing
@@ -141,21 +143,6 @@ TIMERS = ("cooldown", "evaluation", "stabilization", "trigger")
 """The names of the timers of a manager; it needs one of them at a time."""
 
 
-def count_down(manager: Manager, failures: int) -> Manager:
-    """Begin to count batches that are given up, unless it has begun already."""
-    return evolve(manager, failed_batches_left=failures) if manager.failed_batches_left is None else manager
-
-
-def on_batch_aborted(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
-    """A micro-batch was given up: the last one counted is a trigger. Nothing counts before the first change."""
-    left = manager.failed_batches_left
-    if left is None:
-        return manager, ManagerOutcome.NOTHING
-    if left > 1:
-        return evolve(manager, failed_batches_left=left - 1), ManagerOutcome.NOTHING
-    return on_trigger(manager, outlook, now_ms)
-
-
 def _held_back(manager: Manager, outlook: Outlook, now_ms: int) -> Manager:
     """Back to Cooldown if the change that began in place has become one by restart, and it is too early for that."""
     if (
@@ -173,7 +160,6 @@ def _stabilizing(manager: Manager, change_ms: int, outlook: Outlook) -> Manager:
         manager.since_ms,
         change_ms,
         last_change_ms=change_ms,
-        failed_batches_left=manager.failed_batches_left,
         evaluation_ms=change_ms + outlook.timing.max_delay_ms,
     )
 

@@ -21,10 +21,10 @@ from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TriggerCause
 from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.rollback_state import Pace, Parallelism, TakenBack, Watch
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
-    Failure,
     JobState,
     Rescaling,
     StopWithSavepoint,
@@ -54,8 +54,9 @@ def effective(state: JobState) -> Requirements:
 
 def last_taken_back(state: JobState) -> TakenBack | None:
     """What was taken back, and holds now or comes back with the bounds before those that are not in force yet."""
-    kept = (one.taken_back for one in state.pending if one.taken_back is not None)
-    return state.taken_back or next(kept, None)
+    begun = [one.begun for one in state.queued]
+    kept = [change.taken_back for change in (*begun, state.open_change) if change is not None]
+    return next((one for one in (state.taken_back, *kept) if one is not None), None)
 
 
 def at_most(policy: ScalingPolicy, bounds: Requirements, good: Mapping[str, int]) -> Requirements:

@@ -12,21 +12,21 @@ from typing import Final, Literal
 from app.model.analysis import queries
 from app.model.graphdoc_program import with_queries_of
 from app.model.graphdoc_settings import MAX_BOUNDS
-from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobVertex
-from app.model.requirements import Bounds, Requirements
+from app.model.requirements import Bounds
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive import growth, hold, pending, repartition, timeline
+from app.model.statefulness import assumed_as
+from app.scheduler.adaptive import bounds_queue, goal, growth, repartition, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, EnvironmentReady, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
     Executing,
     Failing,
-    Failure,
     Finished,
     JobState,
     Phase,
@@ -139,24 +139,21 @@ def adopt(draft: Draft) -> bool:
     former = JobVersion(state.versions.current, state.graph, state.options, state.max_parallelism)
     # A draft is changed in place: what is needed of the state before is taken now.
     kept = state.requirements.bounds
-    back = replacement.stage == "Back"
+    back, reactive = replacement.stage == "Back", coming.options.is_reactive
     asked = coming.graph if back else _with_queries_of(coming.graph, state.graph)
     graph = _with_state_of(asked, state.graph)
-    chosen = (
-        _bounds_back(state, replacement)
-        if back
-        else _bounds_forth(state, reactive=coming.options.is_reactive)
+    chosen = _bounds_back(state, replacement) if back else _bounds_forth(state, reactive=reactive)
+    wanted = tuple(
+        (one.id, chosen(one).within(one.highest_bound if reactive else one.max_parallelism))
+        for one in graph.vertices
     )
-    wanted = tuple((vertex.id, chosen(vertex).within(vertex.max_parallelism)) for vertex in graph.vertices)
-    ended = pending.carry_over(draft, graph, wanted)
+    ended = bounds_queue.carry_over(draft, graph, wanted)
     not_redistributed = _not_redistributed(state, graph)
-    number = state.requirements.version + 1
-    requirements = Requirements(
-        derive_id(state.job_id, "requirements", number),
-        number,
+    requirements = state.requirements.following(
+        state.job_id,
         wanted,
-        state.requirements.requested_by,
-        f"Version {coming.number} of the job.",
+        requested_by=state.requirements.requested_by,
+        reason=f"Version {coming.number} of the job.",
     )
     same = [vertex.id for vertex in graph.vertices] == [vertex.id for vertex in former.graph.vertices]
     groups = graph.groups == former.graph.groups
@@ -340,6 +337,7 @@ def _forget_limits(draft: Draft, number: int) -> None:
 
 def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:
     """``graph`` with the state partitions that the state has, which a redistribution may have changed."""
+    graph = assumed_as(graph, before)
     stateful = {vertex.id for vertex in graph.vertices if vertex.stateful}
     numbers = tuple((vertex, number) for vertex, number in numbers_of(before) if vertex in stateful)
     return with_partitions(graph, numbers) if numbers else graph
@@ -359,7 +357,7 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:
     """Sentences on the numbers of state partitions that the requirements ask for and that end with the version: the
     state of ``graph`` has others."""
-    asked = dict(numbers_of(hold.asked_graph(state)))
+    asked = dict(numbers_of(goal.goal_graph(state)))
     return [
         f"The state of {graph.by_id[vertex].name} stays at {number} partitions: ask for {asked[vertex]} again."
         for vertex, number in numbers_of(graph)
@@ -375,7 +373,7 @@ def _bounds_forth(state: JobState, *, reactive: bool) -> Callable[[JobVertex], B
         own, before = Bounds(vertex.lower_bound, vertex.parallelism), old.get(vertex.id)
         if before is not None and (before.lower_bound, before.parallelism) == (own.lower, own.upper):
             own = declared[vertex.id]
-        return Bounds(own.lower, vertex.max_parallelism) if reactive else own
+        return Bounds(own.lower, vertex.highest_bound) if reactive else own
 
     return bounds_of
 

@@ -138,7 +138,7 @@ function Wait({ wait, onWait }) {
     <datalist id="deadlines">${["1 min", "5 min", "10 min", "1 h"].map((text) => html`<option value=${text} />`)}</datalist>
     <label>then
       <select disabled=${!wait.deadline.trim()} value=${wait.onTimeout} onChange=${set("onTimeout")}>
-        <option value="ROLLBACK">restore the former bounds</option>
+        <option value="ROLLBACK">drop the new bounds</option>
         <option value="COMMIT">use the slots there are</option>
       </select></label>
   </div>`;

@@ -239,7 +239,7 @@ function Below({ job, records, cancelable, events, now }) {
 
 const COLUMNS = ["#", "When", "Cause", "Parallelism", "Rung", "Took", "Gap", "Outcome"];
 
-const CANCEL = "The former bounds come back. A rescale that has begun cannot be canceled.";
+const CANCEL = "The bounds before hold. A rescale that has begun cannot be canceled.";
 
 function Rescales({ job, records, cancelable, now }) {
   const [canceled, setCanceled] = useState(null);

@@ -21,23 +21,27 @@ export function span(job, records, rangeMs, now) {
  */
 export function steps(records, events, vertexId, to, current) {
   const changes = [];
+  const waiting = new Set();
   for (const event of events) {
-    const bounds = event.type === "requirements" && event.bounds?.[vertexId];
+    if (event.type !== "requirements") continue;
+    if (event.deadlineTimestampInMillis) waiting.add(event.timestampInMillis);
+    const bounds = event.bounds?.[vertexId];
     if (bounds) changes.push([event.timestampInMillis, { lower: bounds.lowerBound, upper: bounds.upperBound }]);
   }
   // Behind the event of the same moment: a record has the bounds within the floor and ceiling.
   for (const record of [...records].sort(byNumber)) {
     const vertex = record.vertices[vertexId];
-    if (vertex) changes.push(...changesOf(record, vertex));
+    // Bounds that wait for their deadline do not count: the event has those that do.
+    if (vertex) changes.push(...changesOf(record, vertex, waiting.has(record.startTimestampInMillis)));
   }
   changes.sort((one, other) => one[0] - other[0]);
   changes.push([to, current]);
   return folded(changes);
 }
 
-function changesOf(record, vertex) {
+function changesOf(record, vertex, waits) {
   const { preRescaleParallelism: pre, postRescaleParallelism: post } = vertex;
-  const bounds = { lower: vertex.sufficientParallelism, upper: vertex.desiredParallelism };
+  const bounds = waits ? {} : { lower: vertex.sufficientParallelism, upper: vertex.desiredParallelism };
   const begin = [record.startTimestampInMillis, { ...bounds, wanted: post ?? undefined, actual: pre }];
   if (record.endTimestampInMillis === null) return [begin];
   const reached = record.terminalState === "COMPLETED" ? (post ?? pre) : pre;

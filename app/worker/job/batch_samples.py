@@ -1,4 +1,4 @@
-"""Batches as events, sampled: one tells of all batches since the one before, and comes seldom (ADR 50)."""
+"""Batches as events, sampled: one tells of all batches since the one before, and comes seldom (ADR 43)."""
 
 from __future__ import annotations
 

@@ -81,12 +81,14 @@ def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
 def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | None:
     """The event of a report. `Attempts` reports the ends of attempts, when no process is alive any more."""
     match report.type:
-        case "begun":
-            return events.AttemptRunning(attempt, before=meter.before(report.plan_version), begun=True)
-        case "running":
+        case "begun" | "running" as what:
             before = meter.before(report.plan_version)
             sizes = tuple(sorted(report.source_bytes.items()))
-            return events.AttemptRunning(attempt, sizes, before, report.missing_executors, fixed=report.fixed)
+            return events.AttemptRunning(
+                attempt, sizes, before, report.missing_executors, begun=what == "begun"
+            )
+        case "analysed":
+            return events.GraphAnalysed(attempt, tuple(sorted(report.stateful.items())), report.fixed)
         case "repartitioned":
             return events.StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
         case "query-ended":

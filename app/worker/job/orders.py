@@ -1,4 +1,4 @@
-"""The effects that the state of a job asks for, which a control plane that takes over the job performs (ADR 42); and
+"""The effects that the state of a job asks for, which a control plane that takes over the job performs (ADR 4); and
 the orders of its driver, which waits for new ones."""
 
 from __future__ import annotations

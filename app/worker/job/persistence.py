@@ -106,7 +106,10 @@ def _is_other_graph(before: JobGraph, after: JobGraph) -> bool:
 
 
 def _facts_of(graph: JobGraph) -> tuple[object, ...]:
-    own = [(one.id, one.operation, one.inputs, one.stateful, one.lower_bound) for one in graph.vertices]
+    own = [
+        (one.id, one.operation, one.inputs, one.stateful, one.is_assumed, one.lower_bound)
+        for one in graph.vertices
+    ]
     return own, graph.ended, graph.left_out, graph.bounds
 
 

@@ -10,9 +10,10 @@ from typing import ClassVar
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
-from app.model.scaling_policy import NO_LIMITS, FloorCeiling, ScalingPolicy, faults, in_graph
+from app.model.scaling_policy import NO_LIMITS, FloorCeiling, ScalingPolicy, faults, in_graph, within
 from app.model.slot_share import SlotShare, beyond_cap
 from app.model.status import JobStatus
+from app.scheduler.adaptive.bounds_declared import whole
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import ScalingPolicyUpdated, SlotShareUpdated
 from app.scheduler.adaptive.evolve import evolve
@@ -97,8 +98,9 @@ def next_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> Sc
     if policy.same_as(known):
         return known
     changed = evolve(state, policy=policy)
-    if (refused := refusal_by_cap(changed, changed.requirements)) is not None:
-        raise StateConflict(refused)
+    for declared in (changed.requirements, whole(changed)):
+        if (refused := refusal_by_cap(changed, declared)) is not None:
+            raise StateConflict(refused)
     return policy
 
 
@@ -123,7 +125,7 @@ def decide_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> 
 def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> RequestDecision:
     """
     Raises:
-        StateConflict: the job has ended, or the cap is below its lower bounds.
+        StateConflict: the job has ended, or the cap is below its lower bounds, those that hold or those that wait.
         StaleVersion: If-Match names another version than the one in force.
     """
     known = state.share
@@ -131,7 +133,10 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
     refuse_stale(update, known.version)
     if known.asks(update.weight, update.priority, update.cap):
         return RequestDecision(None, RequirementsResult(known.version, changed=False))
-    conflict = beyond_cap(_least_slots(state.graph, state.bounds), update.cap)
+    waiting = within(state.policy, state.graph, whole(state))
+    conflict = beyond_cap(
+        max(_least_slots(state.graph, each) for each in (state.bounds, waiting)), update.cap
+    )
     if conflict is not None:
         raise StateConflict(conflict)
     version = known.version + 1

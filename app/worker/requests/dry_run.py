@@ -8,20 +8,20 @@ from typing import Final
 from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
 from app.model.plan import Rung
-from app.model.requirements import Bounds, OnTimeout, Requirements
+from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
 from app.model.scaling_policy import differences, within
-from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
-from app.scheduler.adaptive import hold
+from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of
+from app.scheduler.adaptive import bounds_declared, goal
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.pending import kept_waiting, slots_with_deadline
+from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import Demand
 from app.worker.requests.declared import refusal_by_cap
-from app.worker.requests.requirements import is_another_try, is_same, not_there_yet, reactive_sentence
+from app.worker.requests.requirements import is_another_try, reactive_sentence
 from app.worker.views import DryRun, Supply
 
 _NO_DEADLINE: Final = "These bounds are declared already and wait for no deadline: this one has no effect."
@@ -57,23 +57,24 @@ def dry_run(
     current, slots_before = in_force(state), state.plan.slot_count if state.plan else 0
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
-    same = is_same(state, bounds, numbers)
     version = state.requirements.version + 1
-    declared = Requirements("", version, tuple(bounds.items()), state_partitions=numbers)
+    asked = Requirements("", version, tuple(bounds.items()), state_partitions=numbers)
+    same = not bounds_declared.changed_by(state, asked)
+    # What waits already waits on.
+    declared = bounds_declared.counting(state, asked)
     wanted, now = within(state.policy, state.graph, declared), (before or state).bounds
     if state.options.is_reactive and not (same and (retry or before is not None)):
         refused: str | None = reactive_sentence(state)
     else:
-        refused = refusal_by_cap(state, declared)
+        refused = refusal_by_cap(state, bounds_declared.whole(state, asked))
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
-    others = wanted.bounds != now.bounds or numbers != not_there_yet(state)
+    others = wanted.bounds != now.bounds or not same
     held_back = state.taken_back is not None and not (retry or others)
-    # With another policy, what waits for its deadline waits on.
     unchanged = same and not retry and not is_another_try(state)
-    waits = unchanged and bool(hold.held(state))
-    wanted = _counting(state, declared, wanted, held_back=held_back, waits=waits)
-    graph = wanted_graph(state.graph, wanted)
+    if held_back:
+        wanted = effective(evolve(state, requirements=declared))
+    graph = state.with_wanted_partitions(wanted)
     demand = Demand.of(graph, wanted)
     desired, minimal = demand.desired, demand.minimal
     reachable = min(desired, reach(desired, minimal))
@@ -82,15 +83,15 @@ def dry_run(
     if state.graph.runs_by_regions and (state.plan is not None or parallelism is not None):
         return _dry_run_of_batch(state, now, bounds, declared, reachable, short_of)
     sentences = list(differences(state.policy, state.graph, declared))
-    if held_back or (waits and before is None):
-        sentences.append(_TAKEN_BACK if held_back else _WAIT_ALREADY)
+    same_again = unchanged and before is None
+    sentences += [_TAKEN_BACK] if held_back else _wait_already(state, asked, declared) if same_again else []
     if parallelism is None:
         would = "would keep running as it is until more appear" if current else "would wait for more"
         sentences.append(_too_few(state, minimal, reachable, would))
     elif reachable < desired:
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
-    sentences += [*short_of, *_waits(state, declared, on_timeout, reachable, unchanged=unchanged)]
+    sentences += [*short_of, *_waits(state, asked, on_timeout, reachable, unchanged=unchanged)]
     rung = _rung(state, current, parallelism)
     if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
@@ -111,7 +112,7 @@ def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
         # A new job has declared what its bounds need.
         minimal = desired = state.declared_minimal
     else:
-        demand = Demand.of(state.graph, hold.in_effect(state))
+        demand = Demand.of(state.graph, effective(state))
         minimal, desired = demand.minimal, demand.desired
     if state.usable_slots >= minimal:
         return None
@@ -126,34 +127,41 @@ def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
 
 
 def _too_few(state: JobState, minimal: int, reachable: int, then: str) -> str:
-    runs = state.plan is not None and hold.comes_back_below(state, minimal)
+    runs = state.plan is not None and goal.comes_back_below(state, minimal)
     again = "; after a failure it starts again with what there is" if runs else ""
     return f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job {then}{again}."
 
 
-def _counting(
-    state: JobState, declared: Requirements, wanted: Requirements, *, held_back: bool, waits: bool
-) -> Requirements:
-    """What of ``wanted`` counts: less if it was taken back, and if it waits for its deadline."""
-    if held_back:
-        return effective(evolve(state, requirements=declared))
-    return hold.in_effect(state) if waits else wanted
+def _wait_already(state: JobState, asked: Requirements, declared: Requirements) -> list[str]:
+    """What becomes of the bounds that wait if ``asked`` changes nothing. ``declared``: what holds."""
+    told = [_WAIT_ALREADY] if asked.bounds != declared.bounds else []
+    own = asked.as_dict()
+    for one in state.queued:
+        others = [vertex for vertex, bounds in one.bounds if own[vertex] != bounds]
+        if one.begun is None and others:
+            names = ", ".join(state.graph.by_id[vertex].name for vertex in others)
+            told.append(
+                f"Other bounds of {names}, of version {one.version}, wait for their deadline: to drop them, cancel "
+                "their rescale."
+            )
+    return told
 
 
 def _waits(
-    state: JobState, declared: Requirements, on_timeout: OnTimeout | None, reachable: int, *, unchanged: bool
+    state: JobState, asked: Requirements, on_timeout: OnTimeout | None, reachable: int, *, unchanged: bool
 ) -> list[str]:
     """What a deadline means for bounds that need more slots than can be had. ``unchanged``: they are declared."""
     if unchanged:
-        in_vain = _NO_OTHER_DEADLINE if hold.held(state) else _NO_DEADLINE
+        in_vain = _NO_OTHER_DEADLINE if state.queued else _NO_DEADLINE
         return [] if on_timeout is None else [in_vain]
     if on_timeout is None:
         return []
-    names = ", ".join(state.graph.by_id[one].name for one in kept_waiting(state, declared))
+    names = ", ".join(state.graph.by_id[one].name for one in bounds_declared.kept_waiting(state, asked))
     told = [f"The deadline does not count for {names}, whose bounds have one already."] if names else []
-    if reachable >= (needed := slots_with_deadline(state, declared, on_timeout)):
+    patch = bounds_declared.patch_of(asked, Deadline(0, on_timeout), bounds_declared.changed_by(state, asked))
+    if not patch.bounds or reachable >= (needed := QueuedSlots.of(state).needed(patch)):
         return told
-    then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"
+    then = "this would be done" if on_timeout is OnTimeout.COMMIT else "they would be dropped"
     return [*told, f"The bounds would wait until the job may use {needed} slots; at the deadline {then}."]
 
 

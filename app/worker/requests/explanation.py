@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from app.model.jobgraph import JobType
 from app.scheduler.adaptive.draft import status_of
-from app.scheduler.adaptive.hold import in_effect
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.arbiter import Allotment
@@ -46,6 +45,9 @@ def explanation(
     if slow_start and isinstance(state.phase, CreatingExecutionGraph):
         words.append(slow_start)
     desired, declared = Demand.of(state.graph, effective(state)).desired, Demand.of(state.graph, state.bounds)
+    if state.queued:
+        # The slots of what waits are wanted too.
+        desired = max(desired, state.declared_slots)
     # Those of an attempt that is over say nothing, nor do those of one that does not run yet.
     executors = view.executors
     if executors is not None and (executors.attempt != state.attempt or state.plan is None):
@@ -70,7 +72,7 @@ def explanation(
         used_slots=state.plan.slot_count if state.plan else 0,
         attainable=decided
         if state.graph.runs_by_regions
-        else Demand.of(state.graph, in_effect(state)).parallelism(len(state.slots)),
+        else Demand.of(state.graph, effective(state)).parallelism(len(state.slots)),
         in_force=decided,
         sentences=tuple(words),
         violations=tuple(violations),

@@ -16,13 +16,20 @@ from app.model.jobgraph import JobGraph, JobType, JobVertex
 from app.model.requirements import Bounds, Deadline, Requirements, bounds_at_first, validate_bounds
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
-from app.model.state_partitions import Numbers, wanted_graph, why_fixed
+from app.model.state_partitions import Numbers, why_fixed
 from app.scheduler.adaptive import growth
+from app.scheduler.adaptive.bounds_declared import (
+    cancelable_of,
+    changed_by,
+    counting,
+    kept_waiting,
+    undoing,
+    whole,
+)
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import RequirementsUpdated
-from app.scheduler.adaptive.pending import kept_waiting, undoing
-from app.scheduler.adaptive.pending_state import Pending
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.queue_state import Change, Patch
+from app.scheduler.adaptive.state import Created, JobState
 from app.scheduler.adaptive.timeline import next_record_uuid
 from app.worker.job.mailbox import RequestDecision
 from app.worker.refusals import InvalidRequest, NotYet, StateConflict
@@ -82,15 +89,10 @@ def resolve_bounds(
 
 
 def _why_not_beyond(state: JobState, vertex: JobVertex, upper: int) -> str | None:
-    if not vertex.stateful or state.graph.type is not JobType.STREAMING:
+    # Of a vertex that Spark has not analysed yet nobody knows why.
+    if not vertex.stateful or vertex.max_is_assumed or state.graph.type is not JobType.STREAMING:
         return ""
-    return _why_fixed(state, vertex, upper)
-
-
-def _why_fixed(state: JobState, vertex: JobVertex, wanted: int) -> str | None:
-    if vertex.stateful and state.fixed is not None:
-        return f"Its state has {vertex.max_parallelism} partitions, which is the most: {state.fixed}."
-    return why_fixed(state.graph, state.options, vertex, wanted)
+    return why_fixed(state.graph, state.options, vertex, upper, state.fixed)
 
 
 def resolve_partitions(
@@ -109,7 +111,9 @@ def resolve_partitions(
         label = f"job vertex {vertex.id} ({vertex.name})"
         upper = bounds[vertex.id].upper if vertex.id in bounds else 1
         floor = state.policy[vertex.id].floor or 1
-        why_not = None if number == vertex.max_parallelism else _why_fixed(state, vertex, number)
+        why_not = None
+        if number != vertex.max_parallelism:
+            why_not = why_fixed(graph, state.options, vertex, number, state.fixed)
         if number < 1:
             errors.append(f"The requested statePartitions {number} for {label} must be greater than zero.")
         elif number < upper:
@@ -124,7 +128,7 @@ def resolve_partitions(
             errors.append(f"The requested statePartitions {number} for {label} are not possible. {why_not}")
         else:
             by_id[vertex.id] = number
-    before = dict(not_there_yet(state))
+    before = dict(not_there_yet(state)) | _waiting_numbers(state, bounds)
     if not by_id and not before:
         return (), errors
     numbers = []
@@ -135,6 +139,15 @@ def resolve_partitions(
         if wish >= bounds[vertex.id].upper:
             numbers.append((vertex.id, wish))
     return tuple(numbers), errors
+
+
+def _waiting_numbers(state: JobState, bounds: Mapping[str, Bounds]) -> dict[str, int]:
+    """The numbers of state partitions in the queue, of vertices whose bounds there are declared once more."""
+    found: dict[str, int] = {}
+    for one in state.queued:
+        queued = dict(one.bounds)
+        found |= {vertex: own for vertex, own in one.partitions if bounds.get(vertex) == queued[vertex]}
+    return found
 
 
 def reactive_sentence(state: JobState) -> str:
@@ -161,8 +174,8 @@ def deadline_of(state: JobState, given: GivenDeadline | None, now_ms: int, ahead
     at_ms = now_ms + given.wait_ms if given.at_ms is None else given.at_ms + ahead_ms
     if not now_ms < at_ms <= now_ms + MAX_DEADLINE_MS:
         raise InvalidRequest(
-            f"The header {DEADLINE_HEADER} should be later than now ({_instant(now_ms)}) by 30 days at most, found "
-            f"{_instant(at_ms)}."
+            f"The header {DEADLINE_HEADER} should be later than now ({instant(now_ms)}) by 30 days at most, found "
+            f"{instant(at_ms)}."
         )
     return Deadline(at_ms, given.on_timeout)
 
@@ -171,7 +184,8 @@ _LAST_MS: Final = 253_402_300_799_000
 """The end of the year 9999, behind which there is no date."""
 
 
-def _instant(at_ms: int) -> str:
+def instant(at_ms: int) -> str:
+    """As ISO 8601 has it, to the second."""
     at_ms = min(at_ms, _LAST_MS)
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
@@ -186,29 +200,28 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
     numbers, more = resolve_partitions(state, bounds, update.state_partitions)
     if errors or more:
         raise InvalidRequest(*errors, *more)
-    same = is_same(state, bounds, numbers)
+    requirements = state.requirements.following(
+        state.job_id,
+        tuple(bounds.items()),
+        requested_by=update.requested_by,
+        reason=update.reason,
+        state_partitions=numbers,
+    )
+    same = not changed_by(state, requirements)
     again = update.retry and state.taken_back is not None
     if state.options.is_reactive and not (same and again):
         raise StateConflict(reactive_sentence(state))
     if same and not again and not is_another_try(state):
         return RequestDecision(None, RequirementsResult(state.requirements.version, changed=False))
-    version = state.requirements.version + 1
-    requirements = Requirements(
-        uuid=derive_id(state.job_id, "requirements", version),
-        version=version,
-        bounds=tuple(bounds.items()),
-        requested_by=update.requested_by,
-        reason=update.reason,
-        state_partitions=numbers,
-    )
-    refused = refusal_by_cap(state, requirements)
-    if refused is not None:
-        raise StateConflict(refused)
+    for declared in (counting(state, requirements), whole(state, requirements)):
+        if (refused := refusal_by_cap(state, declared)) is not None:
+            raise StateConflict(refused)
     event = RequirementsUpdated(requirements, deadline)
     waiting = () if deadline is None else kept_waiting(state, requirements)
-    # That of the bounds, or that of the start of a job that has no record yet.
-    rescale = next_record_uuid(state)
-    return RequestDecision(event, RequirementsResult(version, True, waiting, rescale))
+    # That of the bounds, or that of the start of a job that has no record yet: what waits has the one behind that.
+    waits_for_start = deadline is not None and isinstance(state.phase, Created)
+    rescale = next_record_uuid(state, ahead=1 + len(state.queued) if waits_for_start else 0)
+    return RequestDecision(event, RequirementsResult(requirements.version, True, waiting, rescale))
 
 
 def refuse_early(state: JobState) -> None:
@@ -220,11 +233,6 @@ def refuse_early(state: JobState) -> None:
         )
 
 
-def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:
-    """Whether ``bounds`` and ``numbers`` of state partitions are those in force."""
-    return state.requirements.same_bounds(bounds) and numbers == not_there_yet(state)
-
-
 def is_another_try(state: JobState) -> bool:
     """Whether a redistribution of state was given up that the same requirements would ask for again.
 
@@ -233,7 +241,7 @@ def is_another_try(state: JobState) -> bool:
     refused = state.repartition_refused
     if state.taken_back is not None:
         return False
-    return refused is not None and wanted_graph(state.graph, state.bounds) is not state.graph
+    return refused is not None and state.with_wanted_partitions() is not state.graph
 
 
 def not_there_yet(state: JobState) -> Numbers:
@@ -269,9 +277,9 @@ def decide_cancellation(
         StaleVersion: If-Match names another version of the requirements than the one in force.
     """
     refuse_stale(asked, state.requirements.version)
-    one = next((one for one in state.pending if one.record == record.number), None)
-    if one is None or not one.cancelable:
-        raise StateConflict(" ".join([_why_not_canceled(state, record, one), *_what_can_be_canceled(state)]))
+    one = _canceled_by(state, record)
+    if one is None:
+        raise StateConflict(" ".join([_why_not_canceled(state, record), *_what_can_be_canceled(state)]))
     who = f"Canceled by {asked.requested_by}" if asked.requested_by else "Canceled"
     why = ended(f"{who}: {asked.reason}" if asked.reason else who)
     event = undoing(state, one, asked.requested_by, why, asked.reason)
@@ -281,9 +289,20 @@ def decide_cancellation(
     return RequestDecision(event, RequirementsResult(event.requirements.version, changed=True))
 
 
-def _why_not_canceled(state: JobState, record: RescaleRecord, begun: Pending | None) -> str:
+def _canceled_by(state: JobState, record: RescaleRecord) -> Patch | Change | None:
+    """What of the job the cancellation of ``record`` takes back. What has waited may have another record by now than
+    its PUT was answered with: both are its own."""
+
+    def numbers_of(one: Patch | Change) -> tuple[int, ...]:
+        return (one.record, one.first_record) if isinstance(one, Patch) else (one.record,)
+
+    return next((one for one in cancelable_of(state) if record.number in numbers_of(one)), None)
+
+
+def _why_not_canceled(state: JobState, record: RescaleRecord) -> str:
     what, now = f"Rescale {record.number} of job {state.job_id}", state.timeline.open
-    if begun is None and (now is None or now.number != record.number):
+    is_begun = any(one.record == record.number for one in state.queued)
+    if not is_begun and (now is None or now.number != record.number):
         return f"{what} has ended: there is nothing of it to cancel. To change the bounds, declare others."
     if record.cause is not TriggerCause.UPDATE_REQUIREMENT:
         return (
@@ -300,6 +319,5 @@ def _what_can_be_canceled(state: JobState) -> list[str]:
     """The record of what waits may have ended, by a failover for instance: it is not the one that is open now."""
     return [
         f"Rescale {one.record} can be canceled: bounds of version {one.version} still wait."
-        for one in state.pending
-        if one.cancelable
+        for one in cancelable_of(state)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from app.driver.program.document import QueryBuilder
 from app.driver.sources.opening import Splits
 from app.driver.vertices import Functions
 from app.model.analysis import Query, queries
-from app.model.sqltext import mentioned, tokens_of
 
 _modules = itertools.count(1)
 
@@ -24,12 +24,14 @@ from pyspark.sql import functions as F, Window
 """
 
 
-def check(spark: SparkSession, directory: Path, query: Query, functions: Functions) -> None:
-    """Build ``query`` and compare it with its plan, as a driver does that starts it for the first time."""
+def check(spark: SparkSession, directory: Path, query: Query, functions: Functions) -> set[str]:
+    """Build ``query`` and compare it with its plan, as a driver does that starts it for the first time. The names of
+    the vertices that keep state."""
     parallelism = {vertex.id: 1 for vertex in (*query.flow, *query.static)}
     builder = QueryBuilder(query, Splits({}, parallelism, directory / "splits"), functions)
     builder.build(spark)
-    builder.check()
+    found = builder.check()
+    return {vertex.name for vertex in query.flow if vertex.id in found}
 
 
 class Checked:
@@ -42,8 +44,9 @@ class Checked:
 
     def __call__(
         self, *vertices: dict[str, Any], code: str = "", mode: str = "append", to: str = "v"
-    ) -> None:
-        """Check ``vertices`` behind the streams a and b and the side table c, with a sink behind ``to``."""
+    ) -> set[str]:
+        """Check ``vertices`` behind the streams a and b and the side table c, with a sink behind ``to``. The names of
+        those that keep state."""
         module = f"checked_{next(_modules)}"
         (self._directory / f"{module}.py").write_text(HEADER + code)
         for vertex in vertices:
@@ -76,7 +79,7 @@ class Checked:
         )
         functions = Functions(self._directory, graph.artifacts)
         functions.install()
-        check(self._spark, self._directory, queries(graph)[0], functions)
+        return check(self._spark, self._directory, queries(graph)[0], functions)
 
     def refusal(self, *vertices: dict[str, Any], **fields: Any) -> str:
         with pytest.raises(DriverError) as raised:
@@ -97,5 +100,5 @@ def python(body: str, **fields: Any) -> tuple[dict[str, Any], str]:
 
 
 def sql(text: str, **fields: Any) -> dict[str, Any]:
-    inputs = sorted({"a", "b", "c"} & mentioned(tokens_of(text)))
+    inputs = sorted({"a", "b", "c"} & set(re.findall(r"\w+", text)))
     return {"name": "v", "inputs": inputs, "sql": text, **fields}

@@ -1,4 +1,5 @@
-"""A graph document that goes on from the checkpoint of another job, or of a run without Slotwise."""
+"""A graph document that goes on from the checkpoint of another job, or of a run without Slotwise. What a program does
+too: test_job_origin.py."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.integration.driver.documents import counting, expected_counts, stored_counts
 from tests.integration.driver.harness import Bench, bench, wait_for
+from tests.integration.driver.kinds import drained
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -32,40 +34,11 @@ query.trigger(availableNow=True).start().awaitTermination()
 """
 
 
-def files(place: Path) -> dict[str, bytes]:
-    return {str(each.relative_to(place)): each.read_bytes() for each in place.rglob("*") if each.is_file()}
-
-
 def stopped(rig: Bench) -> Path:
     """The checkpoint of a job that has counted for a while."""
     rig.start(counting(rig.directory, rows=None), {"counts": 2})
     rig.wait_batches(3)
     return drained(rig)
-
-
-def drained(rig: Bench) -> Path:
-    rig.control_plane.order(stop="drain")
-    (end,) = wait_for("the drain", lambda: rig.control_plane.of_type("stopped"))
-    assert rig.drivers[-1].exit_status() == 0
-    return Path(end["location"])
-
-
-def counted_rows(directory: Path) -> int:
-    return sum(count for count, _ in stored_counts(directory).values())
-
-
-def test_it_goes_on_where_another_job_was_stopped(rig: Bench, tmp_path: Path) -> None:
-    origin = stopped(rig)
-    before, rows = files(origin), counted_rows(rig.directory)
-    (tmp_path / "next").mkdir()
-    with bench(tmp_path / "next") as other:
-        other.start({**counting(other.directory, rows=None), "from": str(origin)}, {"counts": 3})
-        other.wait_batches(3)
-        drained(other)
-        found = stored_counts(other.directory)
-    assert counted_rows(other.directory) > rows
-    assert found == expected_counts(counted_rows(other.directory))
-    assert files(origin) == before
 
 
 def numbered(folder: Path, first: int, end: int) -> None:
@@ -88,45 +61,6 @@ def test_it_goes_on_from_a_run_without_slotwise(rig: Bench, tmp_path: Path) -> N
     assert list(told["state_partitions"].values()) == [4], "those of the checkpoint"
     # Only of the keys in the new rows anything is written, and all keys are.
     assert stored_counts(rig.directory) == expected_counts(1_500)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {
-                "sql": "SELECT cast(value % 97 AS STRING) AS k, count(*) AS n, sum(value) AS total FROM numbers "
-                "GROUP BY 1"
-            },
-            r"from: the query of store does not go with the state in \S+: the key of 'counts' has field 1, \w+, as "
-            r"string now, and had it as bigint\.",
-        ),
-        (
-            {"sql": "SELECT value AS k, 1 AS n, 1 AS total FROM numbers", "stateful": False},
-            r"from: the query of store keeps no state, and the checkpoint \S+ has some: operators with state cannot be "
-            r"added or removed\.",
-        ),
-    ],
-    ids=["key", "state"],
-)
-def test_what_does_not_go_with_the_checkpoint_is_not_started(
-    rig: Bench, tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
-    origin = stopped(rig)
-    before = files(origin)
-    (tmp_path / "next").mkdir()
-    with bench(tmp_path / "next") as other:
-        document = {**counting(other.directory, rows=None), "from": str(origin)}
-        document["vertices"][1] |= change
-        document["vertices"][1].pop("maxParallelism")
-        driver = other.start(document)
-        (failed,) = wait_for("the failure", lambda: other.control_plane.of_type("failed"))
-        assert driver.exit_status() == 4 and not failed["recoverable"]
-        assert re.fullmatch(said, failed["error"]), failed["error"]
-        assert failed["vertex"] == "store"
-        own = [each for each in other.checkpoint_dir.rglob("offsets")]
-        assert not own, "nothing was copied"
-    assert files(origin) == before
 
 
 def refusal(other: Bench, document: dict[str, Any]) -> str:

@@ -42,11 +42,12 @@ def failure_of(rig: Bench, document: dict[str, Any], **changes: Any) -> dict[str
     return failed
 
 
-def test_a_python_vertex_that_raises_is_named_and_may_be_tried_again(rig: Bench) -> None:
+def test_a_python_vertex_that_raises_is_named_and_not_tried_again_before_anything_ran(rig: Bench) -> None:
     failed = failure_of(rig, with_python(rig, "def f(x): raise ValueError('no such luck')"))
     assert "ValueError: no such luck" in failed["error"]
     assert failed["vertex"] == "mapped"
-    assert failed["recoverable"] is True
+    assert failed["recoverable"] is False
+    assert "before its first batch" in failed["why"]
 
 
 def test_a_function_that_starts_a_query_of_its_own_is_told_where_that_belongs(rig: Bench) -> None:
@@ -184,23 +185,15 @@ def test_a_sink_whose_options_do_not_fit_its_columns_is_refused(
     assert failed["recoverable"] is False
 
 
-def test_a_job_that_forgets_stateful_fails_before_any_of_its_sinks_is_written(rig: Bench) -> None:
-    (rig.artifacts_dir / "forgotten.py").write_text(
-        "from pyspark.sql import functions as F\n"
-        "def f(x):\n"
-        "    windows = x.withWatermark('timestamp', '1 second').groupBy(F.window('timestamp', '1 second'))\n"
-        "    return windows.count().select('count')\n"
-    )
+def test_a_vertex_that_is_no_query_fails_the_job_before_any_of_its_sinks_is_written(rig: Bench) -> None:
     document = counting(rig.directory, rows=10_000)
-    document["artifacts"] = ["forgotten.py"]
     files = rig.directory / "files"
     document["vertices"] += [
-        {"name": "windows", "inputs": ["numbers"], "python": "forgotten:f"},
+        {"name": "windows", "inputs": ["numbers"], "sql": "DELETE FROM numbers"},
         {"name": "files", "inputs": ["windows"], "sink": {"format": "json", "path": str(files)}},
     ]
     failed = failure_of(rig, document)
-    assert failed["error"].startswith("Vertex windows is not marked as stateful")
-    assert "(Aggregate in Spark's plan)" in failed["error"]
+    assert failed["error"].startswith("Vertex windows: its SQL text should be one query that only reads")
     assert failed["vertex"] == "windows"
     assert failed["recoverable"] is False
     assert not rig.control_plane.batches, "the other sink, whose vertices are right, was not started"

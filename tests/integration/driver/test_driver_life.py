@@ -11,6 +11,7 @@ import struct
 import psutil
 import pytest
 
+from app.durablefiles import write_whole
 from tests import outputs
 from tests.integration.driver.documents import counting, expected_counts, stored_counts
 from tests.integration.driver.harness import Bench, Driver, wait_for
@@ -215,5 +216,5 @@ def test_a_checkpoint_has_one_writer_and_a_newer_owner_fences_it_without_any_mes
     owner = rig.checkpoint_dir / "owner.json"
     text = owner.read_text(encoding="utf-8")
     assert '"attempt": 1' in text, text
-    owner.write_text(text.replace('"attempt": 1', '"attempt": 3'), encoding="utf-8")
+    write_whole(owner, text.replace('"attempt": 1', '"attempt": 3').encode())
     assert first.exit_status() == 3

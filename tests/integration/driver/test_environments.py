@@ -1,4 +1,4 @@
-"""A program in an environment of its own, which has PySpark and nothing of the server's."""
+"""A job in an environment of its own, which has PySpark and nothing of the server's."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.driver.harness import Bench, Driver, wait_for
+from app.model.ids import vertex_id
+from tests.integration.driver.harness import Bench, Driver
 from tests.integration.driver.test_program_attempt import job
-from tests.integration.driver.test_program_growth import names, of_type
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -30,22 +31,43 @@ def bare_python(tmp_path: Path) -> Iterator[Path]:
     Driver.python = None
 
 
-def test_a_program_finds_what_its_environment_has_and_nothing_else(rig: Bench, bare_python: Path) -> None:
-    text = """
-        import importlib.util, sys
-        from pyspark.sql import SparkSession, functions as F
-        for name in ("httpx", "psutil", "pyarrow", "pandas", "sqlalchemy", "structlog"):
-            assert importlib.util.find_spec(name) is None, name
-        print("python is", sys.executable)
-        spark = SparkSession.builder.getOrCreate()
-        rows = spark.readStream.format("rate").load()
-        counts = rows.groupBy((F.col("value") % 10).alias("k")).count()
-        counts.writeStream.queryName("counts").outputMode("update").format("noop").start().awaitTermination()
-        """
-    driver = rig.start(job(rig, text, ()))
-    (started,) = wait_for("the query", lambda: of_type(rig, "query-started"))
-    assert names(started) == ["rate", "aggregate", "counts"]
-    rig.wait_batches(1)
+LOOK = """
+import importlib.util, sys
+from pyspark.sql import SparkSession, functions as F
+for name in ("httpx", "psutil", "pyarrow", "pandas", "sqlalchemy", "structlog"):
+    assert importlib.util.find_spec(name) is None, name
+print("python is", sys.executable)
+
+def counted(rows):
+    return rows.groupBy((F.col("value") % 10).alias("k")).count()
+"""
+START = """
+rows = SparkSession.builder.getOrCreate().readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+counted(rows).writeStream.queryName("counts").outputMode("update").format("noop").start().awaitTermination()
+"""
+SOURCE = {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10}}
+VERTICES = (
+    {"name": "rate-micro-batch", "source": SOURCE},
+    {"name": "aggregate", "inputs": ["rate-micro-batch"], "python": "look:counted"},
+    {"name": "counts", "inputs": ["aggregate"], "sink": {"format": "noop", "outputMode": "update"}},
+)
+
+
+def counting(rig: Bench, kind: str) -> dict[str, Any]:
+    """A job whose own code looks around first."""
+    if kind == "program":
+        return job(rig, LOOK + START, ())
+    (rig.artifacts_dir / "look.py").write_text(LOOK, encoding="utf-8")
+    return {"name": "job", "type": "STREAMING", "artifacts": ["look.py"], "vertices": list(VERTICES)}
+
+
+@pytest.mark.parametrize("kind", ["program", "document"])
+def test_a_job_finds_what_its_environment_has_and_nothing_else(
+    rig: Bench, bare_python: Path, kind: str
+) -> None:
+    driver = rig.start(counting(rig, kind))
+    ran = {vertex["vertex_id"] for vertex in rig.wait_batches(1)[0]["vertices"]}
+    assert ran == {vertex_id("job", str(vertex["name"])) for vertex in VERTICES}
     assert f"python is {bare_python}" in driver.log
 
 

@@ -65,15 +65,17 @@ def children_of_java(jvm: Any) -> int:
 
 
 def test_no_child_process_is_started(jvm: Any, ours: str, tmp_path: Path) -> None:
-    started = {}
-    for name in (ours, HADOOPS):
+    started: dict[str, list[int]] = {ours: [], HADOOPS: []}
+    for name, counts in started.items():
         files = Files(jvm, name, tmp_path)
-        before = children_of_java(jvm)
-        files.write("new", b"text")
-        files.rename("new", name)
-        started[name] = children_of_java(jvm) - before
-    assert started[ours] == 0
-    assert started[HADOOPS] > 0
+        for turn in range(5):
+            before = children_of_java(jvm)
+            files.write("new", b"text")
+            files.rename("new", f"{name}-{turn}")
+            counts.append(children_of_java(jvm) - before)
+    # Spark and Hadoop start children of their own now and then, but not in each of five short moments.
+    assert min(started[ours]) == 0
+    assert min(started[HADOOPS]) > 0
 
 
 def test_the_class_is_defined_once(jvm: Any, ours: str, tmp_path: Path) -> None:

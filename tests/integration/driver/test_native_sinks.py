@@ -118,7 +118,8 @@ def test_a_killed_driver_is_replaced_and_the_state_redistributed(rig: Bench) -> 
     document = numbers(orc_in(rig), rows=None, partitions=6)
     rows = end_soon(rig, document)
     last = rig.start(document, {"once": 3})
-    wait_for("the end", lambda: rig.control_plane.of_type("finished"))
+    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
+    assert rig.control_plane.of_type("finished"), rig.control_plane.of_type("failed")
     assert last.exit_status() == 0, last.log
     check_all_once(rig, rows)
     assert not [vertex for vertex in rig.control_plane.of_type("failed")]
@@ -134,7 +135,8 @@ def failure_of(rig: Bench, document: dict[str, Any], **changes: Any) -> dict[str
 def test_a_folder_of_another_query_is_refused_and_so_are_rows_that_do_not_fit(rig: Bench) -> None:
     document = numbers(orc_in(rig), rows=3_000)
     first = rig.start(document)
-    wait_for("the end", lambda: rig.control_plane.of_type("finished"))
+    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
+    assert rig.control_plane.of_type("finished"), rig.control_plane.of_type("failed")
     assert first.exit_status() == 0, first.log
     out = rig.directory / "out"
     logged, before = newest_in_sink(out), files_of(out)

@@ -153,7 +153,9 @@ spark = SparkSession.builder.appName("mine").getOrCreate()
 rows = spark.readStream.format("rate").load()
 """
 CONTINUOUS = "rows.writeStream.format('console').trigger(continuous='1 second').start()"
-OWN = "A program that fails before its first batch runs once, unless its job sets restart-strategy.type."
+OWN = (
+    "A job that fails by its own code before its first batch runs once, unless it sets restart-strategy.type."
+)
 BAD = {
     "continuous": (
         HEAD + CONTINUOUS,

@@ -189,7 +189,7 @@ for name in ("first", "second", "third", "fourth", "fifth", "first", "second"):
     told.append(query.isActive)
 del query, writer
 gc.collect()
-for kind in ("ProgramQuery", "Asked"):
+for kind in ("StartedQuery", "Asked"):
     kept = [each for each in gc.get_objects() if type(each).__name__ == kind]
     print(f"{kind} that are kept:", len(kept))
 pathlib.Path(f"{out}-told").write_text(json.dumps(told))
@@ -245,7 +245,7 @@ def test_a_query_that_is_started_again_and_again_is_one_query(rig: Bench) -> Non
         kinds = [each.removeprefix(key) for each in own]
         # The last run may be over together with the program.
         assert len(kinds) in (5, 6) and kinds == (["query-started", "query-ended"] * 3)[: len(kinds)]
-    for kind in ("ProgramQuery", "Asked"):
+    for kind in ("StartedQuery", "Asked"):
         kept = int(driver.log.split(f"{kind} that are kept: ")[1].split()[0])
         assert kept <= 4, f"{kind}: the last one of each of the last queries"
 

@@ -78,8 +78,8 @@ def test_what_goes_with_a_state_and_what_does_not(spark: SparkSession, tmp_path:
         place, more
     )
     two = aggregated(one().dropDuplicatesWithinWatermark(["value"]), "bigint")
-    assert "are stateStoreSave, dedupeWithinWatermark now, and were stateStoreSave" in told(place, two)
-    assert "are none now, and were stateStoreSave" in told(place, one())
+    assert "is an aggregate, dropDuplicatesWithinWatermark now, and was an aggregate" in told(place, two)
+    assert "is nothing now, and was an aggregate" in told(place, one())
 
     place = begin("join", joined(one()), "append")
     assert told(place, joined(one()), "append") == ""

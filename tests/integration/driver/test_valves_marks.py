@@ -15,12 +15,13 @@ from app.driver.program.document import QueryBuilder
 from app.driver.scala import plan_children
 from app.driver.sources.opening import Splits
 from app.driver.valves.insert import Label
-from app.driver.valves.marks import with_valves
+from app.driver.valves.marks import read_vertices, with_valves
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import MARK, analysed, label_of
 from app.driver.vertices import Functions
+from app.model import statefulness
 from app.model.analysis import Query, queries
-from app.model.jobgraph import MAX_PARALLELISM_LIMIT
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from tests.integration.driver.source_support import source_session
 from tests.integration.driver.valve_support import until
 
@@ -116,7 +117,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     sys.path.remove(str(directory))
 
 
-def query_of(form: dict[str, Any], side: Path) -> Query:
+def graph_of(form: dict[str, Any], side: Path) -> JobGraph:
     """``form`` between two sources and a side table, as far as it reads them, and a vertex behind it that changes
     nothing."""
     rows = {"format": "rate-micro-batch", "options": {"rowsPerBatch": "20", "numPartitions": "2"}}
@@ -129,10 +130,9 @@ def query_of(form: dict[str, Any], side: Path) -> Query:
         {"name": "behind", "inputs": ["v"], "sql": "SELECT * FROM v"},
         {"name": "out", "inputs": ["behind"], "sink": {"format": "noop", "outputMode": "update"}},
     ]
-    (query,) = queries(
-        parse_document({"name": "m", "type": "STREAMING", "artifacts": ["marked.py"], "vertices": vertices})
+    return parse_document(
+        {"name": "m", "type": "STREAMING", "artifacts": ["marked.py"], "vertices": vertices}
     )
-    return query
 
 
 def expected(query: Query) -> set[tuple[str, bool]]:
@@ -159,16 +159,23 @@ def labels(frame: DataFrame, query: Query) -> list[tuple[str, bool]]:
 def built(which: str, spark: SparkSession, directory: Path) -> tuple[Query, DataFrame]:
     """The query of a form, and its marked frame, in a session of its own."""
     (directory / "side.csv").write_text("1,one\n2,two\n", encoding="utf-8")
-    query = query_of(FORMS[which], directory / "side.csv")
+    graph = graph_of(FORMS[which], directory / "side.csv")
+    (query,) = queries(graph)
     session = spark.newSession()
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
     splits = Splits({}, {v.id: 2 for v in query.flow}, directory)
-    return query, QueryBuilder(query, splits, Functions(directory, ())).build(session)
+    frame = QueryBuilder(query, splits, Functions(directory, ())).build(session)
+    return as_analysed(graph, frame), frame
 
 
-def ids_of(query: Query) -> dict[str, str]:
-    return {v.name: v.id for v in query.flow}
+def as_analysed(graph: JobGraph, frame: DataFrame) -> Query:
+    """The query of ``graph``, with what Spark says of its state."""
+    found = read_vertices(frame, "update")
+    (query,) = queries(
+        statefulness.analysed(graph, {graph.by_name[name].id for name, one in found.items() if one.state})
+    )
+    return query
 
 
 @pytest.mark.parametrize("which", FORMS)
@@ -176,7 +183,7 @@ def test_each_vertex_has_its_valves(which: str, spark: SparkSession, tmp_path: P
     query, frame = built(which, spark, tmp_path)
     # A frame is started more than once, at other numbers.
     for number in (1, 3, MAX_PARALLELISM_LIMIT):
-        started = with_valves(frame, ids_of(query), {v.id: number for v in query.flow})
+        started = with_valves(frame, query.flow, {v.id: number for v in query.flow})
         assert set(labels(started, query)) == expected(query)
 
 
@@ -188,7 +195,7 @@ BY_NAME = [pytest.param(name, marks=() if name in OFTEN else pytest.mark.long) f
 def test_a_batch_runs_at_the_number_of_each_vertex(which: str, spark: SparkSession, tmp_path: Path) -> None:
     query, frame = built(which, spark, tmp_path)
     parallelism = {v.id: 1 + place % 3 for place, v in enumerate(query.flow)}
-    frame = with_valves(frame, ids_of(query), parallelism)
+    frame = with_valves(frame, query.flow, parallelism)
     mode = "append" if "join" in which else "update"
     started = frame.writeStream.format("noop").outputMode(mode).start()
     try:
@@ -208,8 +215,10 @@ def test_a_long_chain_of_vertices_is_not_too_deep(spark: SparkSession, tmp_path:
         vertices.append({"name": name, "inputs": [before], "sql": text})
     vertices[0]["source"]["options"] = {"rowsPerBatch": "1"}
     vertices.append({"name": "out", "inputs": [vertices[-1]["name"]], "sink": {"format": "noop"}})
-    (query,) = queries(parse_document({"name": "chain", "type": "STREAMING", "vertices": vertices}))
+    graph = parse_document({"name": "chain", "type": "STREAMING", "vertices": vertices})
+    (query,) = queries(graph)
     splits = Splits({}, {v.id: 1 for v in query.flow}, tmp_path)
     frame = QueryBuilder(query, splits, Functions(tmp_path, ())).build(spark.newSession())
-    frame = with_valves(frame, ids_of(query), {v.id: 1 for v in query.flow})
+    query = as_analysed(graph, frame)
+    frame = with_valves(frame, query.flow, {v.id: 1 for v in query.flow})
     assert set(labels(frame, query)) == expected(query)

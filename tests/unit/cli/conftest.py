@@ -186,12 +186,12 @@ def bounds(**upper: int) -> dict[str, Any]:
     }
 
 
-def explained(*pending: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """What commands read of the explanation. ``pending``: bounds that wait for their deadline."""
+def explained(*queued: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """What commands read of the explanation. ``queued``: bounds that wait for their deadline."""
     supply = {"total": 4, "idle": 0, "outOfSight": False, "why": []}
     told = {"status": "RUNNING", "supply": supply, "vertices": {}, "rollback": None, "cancelableRescales": []}
     told["schedulerState"] = "Executing"
-    return {**told, "pending": list(pending), **changes}
+    return {**told, "queued": list(queued), **changes}
 
 
 def record(**changes: Any) -> dict[str, Any]:

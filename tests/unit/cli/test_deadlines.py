@@ -71,24 +71,37 @@ def test_waiting_says_when_the_bounds_came_back(slotwise: Run, fake: Any) -> Non
     assert outcome.status == 3
     assert outcome.err.splitlines() == [
         "Takes back the bounds of version 2: not in time.",
-        "The former bounds are declared again; the job runs as before.",
+        "The bounds before hold; the job runs as before.",
     ]
 
 
 DELAYS = vertex_id("delays", "delays")
-WAITS = {"version": 2, "rescale": 2, "former": {DELAYS: {}}}
+WAITS = {"version": 2, "rescale": 2, "bounds": {DELAYS: {"lowerBound": 1, "upperBound": 4}}, "begun": False}
+TOLD = {
+    "terminalState": "IGNORED",
+    "terminatedReason": "NO_RESOURCES_OR_PARALLELISMS_CHANGE",
+    "triggerCause": "UPDATE_REQUIREMENT",
+    "message": "The bounds of delays of version 2 wait for their deadline.",
+    "endTimestampInMillis": 1_700_000_000_000,
+    "startTimestampInMillis": 1_700_000_000_000,
+}
+"""Of the record of bounds that wait while another one is open."""
+APPLIED = {
+    "triggerCause": "UPDATE_REQUIREMENT",
+    "message": "The bounds of delays of version 2 wait no longer.",
+}
 UNDO = {"rollbackOf": 2, "triggerCause": "UPDATE_REQUIREMENT"}
 
 
 def wait(
     slotwise: Run,
     fake: Any,
-    *looks: tuple[list[dict[str, Any]], bool],
+    *looks: tuple[list[dict[str, Any]], bool | int],
     upper: int = 4,
     status: str = "RUNNING",
 ) -> Any:
-    """`require --wait` of bounds with a deadline. ``looks``: records since, and whether the bounds wait, one after
-    another. ``upper``: the bound that is declared since they wait no longer."""
+    """`require --wait` of bounds with a deadline. ``looks``: records since, and whether the bounds wait, or by which
+    record they were applied, one after another. ``upper``: the bound that holds since they have left the queue."""
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
     given(fake, *([*records, record(1)] for records, _ in looks))
 
@@ -96,19 +109,20 @@ def wait(
         declared = {"name": "delays", "lowerBound": 1, "upperBound": upper, "effectiveUpperBound": upper}
         return {DELAYS: {**declared, "inForce": upper}}
 
-    while_they_wait = explained(WAITS, vertices=vertex(4))
-    since = explained(vertices=vertex(upper), status=status)
-    fake.on(
-        "GET",
-        f"/jobs/{JOB_ID}/explanation",
-        *((200, while_they_wait if waits else since) for _, waits in looks),
-    )
+    def told(waits: bool | int) -> dict[str, Any]:
+        if waits is True:
+            return explained(WAITS, vertices=vertex(2))
+        if waits:
+            return explained({**WAITS, "begun": True, "rescale": waits}, vertices=vertex(4))
+        return explained(vertices=vertex(upper), status=status)
+
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", *((200, told(waits)) for _, waits in looks))
     return slotwise("require", "delays", "delays=:4", "--deadline", "1h", "--wait")
 
 
 def test_what_ends_while_the_bounds_wait_is_not_their_outcome(slotwise: Run, fake: Any) -> None:
-    """A slot came that the former bounds allow, then all."""
-    small, own = record(2, parallelismInWords="delays 1->2"), record(3)
+    """A slot came that the bounds before allow, then all."""
+    small, own = record(2, parallelismInWords="delays 1->2"), record(3, **APPLIED)
     looks = (
         ([open_record(2)], True),
         ([small], True),
@@ -119,6 +133,56 @@ def test_what_ends_while_the_bounds_wait_is_not_their_outcome(slotwise: Run, fak
     outcome = wait(slotwise, fake, *looks)
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out.startswith("Version 2: COMPLETED") and "delays 1->4" in outcome.out
+
+
+@pytest.mark.parametrize("seen", ["waiting", "applied", "never"])
+def test_the_record_by_which_the_bounds_were_applied_is_their_outcome(
+    slotwise: Run, fake: Any, seen: str
+) -> None:
+    """That which the PUT named was only told, while another one was open; another small change came between."""
+    small = record(3, parallelismInWords="delays 1->2", triggerCause="NEW_RESOURCE_AVAILABLE")
+    told, own = record(2, **TOLD), record(4, **APPLIED)
+    first: tuple[list[dict[str, Any]], bool | int] = ([told], True)
+    if seen == "applied":
+        first = ([open_record(4) | APPLIED, small, told], 4)
+    looks = (*(() if seen == "never" else (first,)), ([own, small, told], False))
+    outcome = wait(slotwise, fake, *looks)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.startswith("Version 2: COMPLETED") and "delays 1->4" in outcome.out
+
+
+def test_bounds_that_were_applied_wait_again_if_their_slots_go(slotwise: Run, fake: Any) -> None:
+    told = record(2, **TOLD)
+    ended = record(
+        3, **{**TOLD, "message": "Its bounds still wait for their deadline; what began has its own."}
+    )
+    looks = (
+        ([open_record(3) | APPLIED, told], 3),
+        ([ended, told], True),
+        ([record(4, **APPLIED), ended, told], False),
+    )
+    assert wait(slotwise, fake, *looks).status == 0
+    back = record(4, **{**UNDO, "rollbackOf": 3}, message="Takes back the bounds of version 2: not in time.")
+    outcome = wait(slotwise, fake, *looks[:2], ([back, ended, told], False), upper=2)
+    assert (outcome.status, outcome.err.splitlines()[0]) == (3, back["message"])
+
+
+def test_bounds_that_were_applied_are_taken_back_by_the_number_of_that_record(
+    slotwise: Run, fake: Any
+) -> None:
+    told, failed = record(2, **TOLD), record(3, **APPLIED, terminatedReason="EXCEPTION_OCCURRED")
+    failed["terminalState"] = "FAILED"
+    back = record(4, rollbackOf=3, message="Takes back rescale 3: it failed.")
+    looks = (([open_record(3) | APPLIED, told], 3), ([back, failed, told], False))
+    outcome = wait(slotwise, fake, *looks)
+    assert outcome.status == 3 and outcome.err.startswith("The rescale was taken back: Takes back rescale 3")
+
+
+def test_bounds_that_were_told_and_replaced_are_an_error(slotwise: Run, fake: Any) -> None:
+    other = record(3, triggerCause="UPDATE_REQUIREMENT", requestedBy="bob")
+    outcome = wait(slotwise, fake, ([record(2, **TOLD)], True), ([other, record(2, **TOLD)], False), upper=8)
+    assert outcome.status == 1
+    assert outcome.err == "Other bounds were declared while these waited for their deadline.\n"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +226,7 @@ def test_a_rescale_is_canceled_by_number_or_the_newest(slotwise: Run, fake: Any)
     url = f"/jobs/{JOB_ID}/rescales/{7:032x}"
     fake.on("DELETE", url, (200, {}, {"ETag": '"9"'}))
     outcome = slotwise("cancel-rescale", "delays", "--reason", "wrong job")
-    assert (outcome.status, outcome.out) == (0, "Canceled; the bounds before are back, as version 9.\n")
+    assert (outcome.status, outcome.out) == (0, "Canceled; the bounds before hold, as version 9.\n")
     assert slotwise("cancel-rescale", "delays", "7", "--json").json["version"] == 9
     one, _ = fake.sent("DELETE", url)
     assert one.headers["x-slotwise-reason"] == "wrong job"

@@ -147,7 +147,8 @@ def test_waiting_says_what_the_operator_s_ceiling_cut(slotwise: Run, fake: Any) 
 def test_a_job_that_has_no_record_yet_is_waited_for(slotwise: Run, fake: Any) -> None:
     fake.on("PUT", REQUIREMENTS, ACCEPTED)
     looks(fake, [], [open_record(2)], [record(2, triggerCause="UPDATE_REQUIREMENT")])
-    created = (200, explained({"version": 2, "rescale": None, "former": {}}, schedulerState="Created"))
+    waits = {"version": 2, "rescale": None, "bounds": {}, "begun": False}
+    created = (200, explained(waits, schedulerState="Created"))
     fake.on("GET", f"/jobs/{JOB_ID}/explanation", created, (200, explained()))
     assert slotwise("require", "delays", "delays=:4", "--wait").status == 0
 

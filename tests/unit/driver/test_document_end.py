@@ -14,7 +14,7 @@ import pytest
 from app.driver.program import document
 from app.driver.program.document import DocumentQuery
 from app.driver.program.handle import Handle
-from app.driver.program.query import ProgramQuery
+from app.driver.started_query import StartedQuery
 from app.model.jobgraph import SourceSpec
 
 ENDS = SourceSpec("rate", options=(("rowCount", "5"),))
@@ -127,7 +127,7 @@ def test_a_source_that_spark_plans_itself_never_ends(place: Callable[..., Place]
     ],
 )
 def test_a_query_that_starts_or_has_a_batch_does_not_wait_for_data(busy: dict[str, Any], waits: bool) -> None:
-    run: Any = ProgramQuery.__new__(ProgramQuery)
+    run: Any = StartedQuery.__new__(StartedQuery)
     run.gateway = SimpleNamespace(running_batch=None)
     run._valves = SimpleNamespace(apply_pending=lambda: True)
     status = {"isTriggerActive": False, "isDataAvailable": False, "message": "Waiting for data to arrive"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import ParseException
 
 from app.driver.failures import DriverError, Failure, describe
 
@@ -168,6 +169,27 @@ def test_a_query_is_told_with_what_was_behind_it(causes: list[str], told: str, r
 def test_a_query_that_says_why_itself_is_told_by_that() -> None:
     failure = describe(of_a_query("Table t is gone.", "org.apache.spark.SparkException: no table"))
     assert failure.sentence == "The job failed: StreamingQueryException: Table t is gone."
+
+
+def test_what_was_wrong_with_a_file_is_told_with_its_name() -> None:
+    said = (
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///data/a.csv. SQLSTATE: KD001"
+    )
+    cause = "java.lang.IllegalArgumentException: Delimiter cannot be empty"
+    failure = describe(of_a_query(said, f"org.apache.spark.SparkException: {said}", cause), query="out")
+    assert failure.sentence == (
+        "The query of out failed: StreamingQueryException: file file:///data/a.csv: "
+        "java.lang.IllegalArgumentException: Delimiter cannot be empty"
+    )
+
+
+def test_an_error_of_syntax_says_where_it_is() -> None:
+    said = (
+        "[PARSE_SYNTAX_ERROR] Syntax error at or near 'numbers'. SQLSTATE: 42601 (line 3, pos 7)\n\n== SQL =="
+    )
+    assert describe(ParseException(said), vertex="v").sentence == (
+        "Vertex v failed: ParseException: Syntax error at or near 'numbers' (line 3, pos 7)"
+    )
 
 
 def test_a_jvm_that_is_gone_cannot_be_asked_and_is_told_all_the_same() -> None:

@@ -15,11 +15,12 @@ from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.jobgraph import JobVertex
+from app.model.statefulness import analysed
 
 
 def graph() -> tuple[Query, dict[str, JobVertex]]:
     """Numbers are counted; the counts are named, and go to a sink."""
-    parsed = parse_document(
+    asked = parse_document(
         {
             "name": "g",
             "type": "STREAMING",
@@ -46,6 +47,7 @@ def graph() -> tuple[Query, dict[str, JobVertex]]:
             ],
         }
     )
+    parsed = analysed(asked, {asked.by_name["counts"].id})
     (query,) = queries(parsed)
     return query, parsed.by_name
 

@@ -55,7 +55,7 @@ def test_no_process_of_a_driver_shows_a_password(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(JAVA_VARIABLE, str(java))
     monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, shlex.join(OPTIONS))
     monkeypatch.setattr("app.driver.jvm.spark_home", lambda: tmp_path)
-    monkeypatch.setattr("app.driver.jvm._spark_environment", lambda: dict(os.environ))
+    monkeypatch.setattr("app.driver.jvm._spark_environment", lambda _: dict(os.environ))
     with (tmp_path / "log").open("w") as log:
         monkeypatch.setattr(sys, "stderr", log)
         jvm = start_jvm(scratch_dir=tmp_path / "scratch", inherited_fds=())
@@ -87,7 +87,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv(JAVA_VARIABLE, str(tmp_path / "java"))
     monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-Xmx500m -Xmx200m")
     monkeypatch.setattr("app.driver.jvm.spark_home", lambda: tmp_path)
-    monkeypatch.setattr("app.driver.jvm._spark_environment", lambda: dict(os.environ))
+    monkeypatch.setattr("app.driver.jvm._spark_environment", lambda _: dict(os.environ))
     jvms: list[Jvm] = []
     with (tmp_path / "log").open("w") as log:
         monkeypatch.setattr(sys, "stderr", log)

@@ -75,8 +75,6 @@ class Asked(StartedQuery):
         self.gaps = GapMeter(Past((), None))
         self.checkpoint_dir = Path()
 
-    def start(self) -> None: ...
-
 
 def test_a_query_is_idle_that_waits_for_data_and_not_one_that_hangs_in_its_source(clock: Clock) -> None:
     assert Asked(triggered=False).is_idle, "until its next trigger there is nothing to do"

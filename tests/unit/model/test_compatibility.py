@@ -16,6 +16,8 @@ from app.model.compatibility import incompatibilities, query_incompatibilities
 from app.model.graphdoc_program import graph_of, grown
 from app.model.jobgraph import JobGraph, Role
 from app.model.planned import PlannedVertex
+from app.model.state_partitions import with_partitions
+from app.model.statefulness import analysed
 
 PROGRAM = parse_program({"name": "words", "script": "job.py"})
 VERTICES = (
@@ -33,6 +35,9 @@ DOCUMENT: dict[str, Any] = {
         {"name": "store", "inputs": ["counts"], "sink": {"format": "noop", "outputMode": "update"}},
     ],
 }
+
+_ASKED = parse_document(DOCUMENT)
+COUNTED = analysed(_ASKED, {_ASKED.by_name["counts"].id})
 
 
 def program(*vertices: PlannedVertex) -> JobGraph:
@@ -90,15 +95,35 @@ def test_state_partitions_that_were_redistributed_are_kept_whatever_the_document
             "reads rate-micro-batch as 'a' now",
         ),
         (lambda v: v[1].update(maxParallelism=24), "leave maxParallelism as it was"),
-        (lambda v: v[1].update(sql="SELECT value, 1 AS n FROM a"), "keeps state in nothing now"),
     ],
 )
 def test_graph_documents(change: Callable[[list[dict[str, Any]]], None], sentence: str) -> None:
     document = copy.deepcopy(DOCUMENT)
-    assert incompatibilities(parse_document(DOCUMENT), parse_document(document)) == []
+    assert incompatibilities(COUNTED, parse_document(document)) == []
     change(document["vertices"])
-    errors = incompatibilities(parse_document(DOCUMENT), parse_document(document))
+    errors = incompatibilities(COUNTED, parse_document(document))
     assert len(errors) == 1 and sentence in errors[0], errors
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v[1].update(sql="SELECT value, 1 AS n FROM a"),
+        lambda v: (
+            v[2].update(inputs=["named"])
+            or v.insert(2, {"name": "named", "inputs": ["counts"], "sql": "SELECT n FROM counts"})
+        ),
+        lambda v: v[1].update(parallelism=12),
+    ],
+)
+def test_what_keeps_state_in_a_document_is_said_by_spark(
+    change: Callable[[list[dict[str, Any]]], None],
+) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    change(document["vertices"])
+    assert incompatibilities(COUNTED, parse_document(document)) == []
+    few = with_partitions(COUNTED, ((COUNTED.by_name["counts"].id, 8),))
+    assert incompatibilities(few, parse_document(DOCUMENT)) == [], "nothing is said of how many there are"
 
 
 def test_a_query_of_a_document_that_is_not_there_any_more() -> None:

@@ -9,7 +9,7 @@ import pytest
 from app.documents.graph import parse_document
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS, derived_max_parallelism
 from app.model.jobgraph import InPlace, Partitioner
-from tests.unit.model.documents import COUNTS, FLIGHTS, STORE, changed, document, errors, vertex
+from tests.unit.model.documents import COUNTS, FLIGHTS, STORE, changed, document, vertex
 
 AIRLINES: dict[str, Any] = {
     "name": "airlines",
@@ -34,7 +34,7 @@ def test_max_parallelism_of_a_stateless_vertex_is_flinks(parallelism: int, expec
 
 
 @pytest.mark.parametrize(("parallelism", "expected"), [(1, 12), (12, 12), (13, 13), (200, 200)])
-def test_max_parallelism_of_a_stateful_vertex_is_small(parallelism: int, expected: int) -> None:
+def test_max_parallelism_of_a_vertex_that_may_keep_state_is_small(parallelism: int, expected: int) -> None:
     assert DEFAULT_STATE_PARTITIONS == 12
     assert (
         vertex("counts", FLIGHTS, changed(COUNTS, parallelism=parallelism), STORE).max_parallelism == expected
@@ -45,7 +45,7 @@ def test_max_parallelism_of_a_batch_vertex_is_flinks_even_if_it_aggregates() -> 
     source = changed(FLIGHTS, source={"format": "parquet", "path": "/in"})
     store = changed(STORE, sink={"format": "noop"})
     counts = parse_document({**document(source, COUNTS, store), "type": "BATCH"}).by_name["counts"]
-    assert (counts.stateful, counts.max_parallelism) == (True, 128)
+    assert (counts.stateful, counts.is_assumed, counts.max_parallelism) == (False, False, 128)
 
 
 def test_what_is_said_is_kept() -> None:
@@ -63,11 +63,6 @@ def partitioner(
 
 
 PLAIN = changed(COUNTS, sql="SELECT * FROM flights")
-
-
-def test_the_partitioner_into_a_stateful_vertex_is_hash() -> None:
-    assert partitioner(COUNTS) is Partitioner.HASH
-    assert partitioner(changed(COUNTS, parallelism=2)) is Partitioner.HASH
 
 
 def test_equal_parallelism_and_one_consumer_is_forward() -> None:
@@ -98,13 +93,10 @@ def joined(sql: str, **fields: Any) -> dict[str, Any]:
     return {"name": "counts", "inputs": ["flights", "airlines"], "sql": sql, **fields}
 
 
-def test_a_join_with_a_static_side_keeps_no_state() -> None:
+def test_a_table_is_read_where_it_is_joined() -> None:
     sql = "SELECT * FROM flights JOIN airlines USING (carrier)"
     counts = vertex("counts", FLIGHTS, AIRLINES, joined(sql), STORE)
-    assert not counts.stateful
     assert [edge.partitioner for edge in counts.inputs] == [Partitioner.FORWARD, Partitioner.REBALANCE]
-    other = {"name": "airlines", "source": {"format": "rate"}}
-    assert vertex("counts", FLIGHTS, other, joined(sql), STORE).stateful
 
 
 def test_what_is_made_of_static_tables_is_static() -> None:
@@ -118,25 +110,23 @@ def test_what_is_made_of_static_tables_is_static() -> None:
         "inputs": ["flights", "clean"],
         "sql": "SELECT * FROM flights JOIN clean USING (carrier)",
     }
-    graph = parse_document(document(FLIGHTS, AIRLINES, clean, named, STORE))
-    assert not graph.by_name["clean"].stateful
-    assert not graph.by_name["counts"].stateful
-    assert errors(document(FLIGHTS, AIRLINES, {**clean, "stateful": True}, named, STORE)) == [
-        "vertices[2].stateful: cannot be true: all inputs are static, and state is kept over a stream."
-    ]
+    for said in (None, True):
+        graph = parse_document(document(FLIGHTS, AIRLINES, changed(clean, stateful=said), named, STORE))
+        assert not graph.by_name["clean"].stateful
+        assert not graph.by_name["clean"].is_assumed
 
 
-def test_what_is_said_about_state_wins() -> None:
-    assert not vertex("counts", FLIGHTS, changed(COUNTS, stateful=False), STORE).stateful
-    assert vertex("counts", FLIGHTS, changed(PLAIN, stateful=True), STORE).stateful
-
-
-def test_a_python_vertex_says_itself_that_it_keeps_state() -> None:
-    python = {"name": "counts", "inputs": ["flights"], "python": "m:f"}
-    assert not vertex("counts", FLIGHTS, python, STORE, artifacts=["m.py"]).stateful
-    counts = vertex("counts", FLIGHTS, {**python, "stateful": True}, STORE, artifacts=["m.py"])
-    assert (counts.stateful, counts.max_parallelism) == (True, 12)
-    assert counts.inputs[0].partitioner is Partitioner.HASH
+@pytest.mark.parametrize("said", [None, True, False])
+def test_that_a_vertex_keeps_state_is_assumed_whatever_is_said(said: bool | None) -> None:
+    python = {"name": "counts", "inputs": ["flights"], "python": "m:f", "stateful": said}
+    for one in (COUNTS, PLAIN, python):
+        counts = vertex("counts", FLIGHTS, changed(one, stateful=said), STORE, artifacts=["m.py"])
+        assert (counts.stateful, counts.is_assumed, counts.max_is_assumed) == (True, True, True)
+        assert (counts.max_parallelism, counts.highest_bound) == (12, 32768)
+    declared = vertex("counts", FLIGHTS, changed(PLAIN, maxParallelism=5), STORE)
+    assert (declared.is_assumed, declared.max_is_assumed, declared.highest_bound) == (True, False, 5)
+    graph = parse_document(document(changed(FLIGHTS, stateful=said), COUNTS, changed(STORE, stateful=said)))
+    assert [one.stateful or one.is_assumed for one in graph.vertices] == [False, True, False]
 
 
 def test_every_vertex_changes_in_place() -> None:

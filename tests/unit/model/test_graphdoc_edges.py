@@ -171,38 +171,6 @@ def test_every_cycle_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT * FROM other",
-        "SELECT 'flights' FROM other",
-        "SELECT 1 -- flights",
-        "SELECT /* flights */ 1",
-        'SELECT "flights"',
-        "SELECT * FROM flights2",
-    ],
-)
-def test_an_input_is_mentioned_in_the_sql_text(sql: str) -> None:
-    assert errors(document(FLIGHTS, changed(COUNTS, sql=sql), STORE)) == [
-        "vertices[1].inputs[0]: the SQL text does not mention 'flights': read from it, or remove the input."
-    ]
-
-
-@pytest.mark.parametrize("sql", ["SELECT * FROM FLIGHTS", "SELECT * FROM `Flights` f", "FROM/**/flights"])
-def test_a_mention_is_a_name_in_any_case(sql: str) -> None:
-    assert errors(document(FLIGHTS, changed(COUNTS, sql=sql), STORE)) == []
-
-
-def test_a_name_that_is_no_sql_name_is_written_in_backquotes() -> None:
-    source = changed(FLIGHTS, name="new-york flights")
-    counts = changed(COUNTS, inputs=["new-york flights"], sql="SELECT * FROM new-york")
-    assert errors(document(source, counts, STORE)) == [
-        "vertices[1].inputs[0]: the SQL text does not mention 'new-york flights': read from it (in backquotes: "
-        "`new-york flights`), or remove the input."
-    ]
-    assert errors(document(source, changed(counts, sql="SELECT * FROM `new-york flights`"), STORE)) == []
-
-
 def test_two_inputs_of_a_sql_text_differ_in_more_than_case() -> None:
     found = errors(
         document(

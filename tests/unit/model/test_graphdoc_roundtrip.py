@@ -147,7 +147,7 @@ def test_vertices_come_after_their_inputs(value: dict[str, Any]) -> None:
         seen.add(vertex.id)
 
 
-def test_every_default_is_written_out() -> None:
+def test_every_default_is_written_out_but_what_spark_says() -> None:
     assert to_document(parse_document(document())) == {
         "name": "job",
         "type": "STREAMING",
@@ -166,11 +166,9 @@ def test_every_default_is_written_out() -> None:
             {
                 "name": "counts",
                 "sql": "SELECT value % 10 AS k, count(*) AS n FROM flights GROUP BY value % 10",
-                "inputs": [{"vertex": "flights", "partitioner": "HASH", "exchange": "PIPELINED"}],
+                "inputs": [{"vertex": "flights", "partitioner": "FORWARD", "exchange": "PIPELINED"}],
                 "parallelism": 1,
                 "lowerBound": 1,
-                "maxParallelism": 12,
-                "stateful": True,
                 "slotSharingGroup": "default",
             },
             {
@@ -212,7 +210,7 @@ def test_the_document_of_the_rest_contract() -> None:
         """
     )
     graph = parse_document(value)
-    assert [v.stateful for v in graph.vertices] == [False, True, False, False]
+    assert [v.is_assumed for v in graph.vertices] == [False, True, True, False]
     assert [name for name, _ in graph.groups] == ["default", "sinks"]
 
 

@@ -190,17 +190,6 @@ def test_a_python_sink_as_it_is_kept() -> None:
     assert store.operation == SinkSpec("python", None, OutputMode.APPEND, (), PythonSpec("m:f"))
 
 
-def test_complete_needs_something_stateful_before_it() -> None:
-    sink = changed(STORE, sink={"format": "noop", "outputMode": "complete"})
-    plain = changed(COUNTS, sql="SELECT * FROM flights")
-    assert errors(document(FLIGHTS, plain, sink)) == [
-        "vertices[2].sink.outputMode: complete writes the whole result of an aggregate, and no vertex before this sink "
-        "is stateful; take append."
-    ]
-    between = {"name": "named", "inputs": ["counts"], "sql": "SELECT * FROM counts"}
-    assert errors(document(FLIGHTS, COUNTS, between, changed(sink, inputs=["named"]))) == []
-
-
 def test_a_batch_sink_writes_once() -> None:
     source = changed(FLIGHTS, source={"format": "parquet", "path": "/in"})
     sink = changed(STORE, sink={"format": "noop", "outputMode": "update"})

@@ -28,7 +28,6 @@ from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     AttemptStopped,
-    BatchAborted,
     BatchCompleted,
     Event,
     PlanApplied,
@@ -272,10 +271,6 @@ class Job:
         self.batch += 1
         number = self.state.attempt if attempt is None else attempt
         return self.do(BatchCompleted(number, "query", self.batch, self.state.plan_version))
-
-    def abort(self) -> Job:
-        self.batch += 1
-        return self.do(BatchAborted(self.state.attempt, "query", self.batch))
 
     def applied(self, **more: Any) -> Job:
         """The driver confirms the newest plan."""

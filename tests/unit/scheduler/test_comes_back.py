@@ -91,7 +91,7 @@ def test_with_a_deadline_the_former_bounds_hold_until_then(then: OnTimeout) -> N
     job = Job(lower=1, upper=12).run(held=4)
     job.put(12, 12, deadline=Deadline(job.now_ms + 60_000, then))
     killed(job).starts().commit()
-    assert job.parallelism == [4, 4, 4] and job.state.pending
+    assert job.parallelism == [4, 4, 4] and job.state.queued
     job.wait(60_000)
     assert killed(job).wait(2_000).starts().commit().parallelism == [4, 4, 4]
 

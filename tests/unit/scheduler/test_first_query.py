@@ -303,9 +303,9 @@ def test_the_vertex_of_the_program_may_have_the_id_of_one_of_the_query(script: s
 def test_bounds_of_the_program_that_wait_for_their_slots_end_with_the_first_query() -> None:
     job = begun(held=2, upper=2)
     job.put(1, 8, deadline=Deadline(job.now_ms + 60_000, OnTimeout.ROLLBACK))
-    assert job.state.pending and job.open.cause is TriggerCause.UPDATE_REQUIREMENT
+    assert job.state.queued and job.open.cause is TriggerCause.UPDATE_REQUIREMENT
     starts_query(job)
-    assert job.state.pending == () and declared(job)["in"] == (1, 2)
+    assert job.state.queued == () and declared(job)["in"] == (1, 2)
     assert job.commit().wait(120_000).nothing_open
     assert (job.kind, job.parallelism, timers(job)) == ("Executing", [2, 2, 2], [])
     assert declared(job)["in"] == (1, 2), "nothing is rolled back"

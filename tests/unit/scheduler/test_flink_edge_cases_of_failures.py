@@ -24,7 +24,6 @@ from app.scheduler.adaptive.events import (
     GlobalFailure,
     StartScheduling,
     StopRequested,
-    SuspendRequested,
 )
 from app.scheduler.adaptive.state import Restarting
 from tests.unit.scheduler.driving import Job, restarting_job
@@ -140,28 +139,6 @@ def test_l16_cancel_in_each_state(kind: str, then: str) -> None:
     ):
         assert job.records[-1].reason is not None
         assert job.records[-1].reason.value == "JOB_CANCELED", "also while nothing runs, unlike Flink"
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "Created",
-        "WaitingForResources",
-        "CreatingExecutionGraph",
-        "RetryingExecutionGraphCreation",
-        "Executing",
-        "Rescaling",
-        "StopWithSavepoint",
-        "Restarting",
-        "Failing",
-        "Canceling",
-    ],
-)
-def test_l16_suspend_in_each_state(kind: str) -> None:
-    job = in_phase(kind).do(SuspendRequested("moved"))
-    assert job.status is JobStatus.SUSPENDED
-    assert not job.status.is_globally_terminal
-    assert job.effects == (), "the driver runs on: another control plane may adopt it"
 
 
 def test_a_stop_that_fails_before_the_first_batch_leaves_the_record_for_that_batch_to_complete() -> None:

@@ -20,7 +20,8 @@ from app.model.plan import Slot
 from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
-from app.scheduler.adaptive import hold, pending
+from app.scheduler.adaptive import bounds_declared
+from app.scheduler.adaptive.bounds_declared import cancelable_of
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import (
     Effect,
@@ -36,7 +37,6 @@ from app.scheduler.adaptive.events import (
     AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
-    BatchAborted,
     BatchCompleted,
     CancelRequested,
     DriverContact,
@@ -52,14 +52,13 @@ from app.scheduler.adaptive.events import (
     SlotShareUpdated,
     StartScheduling,
     StopRequested,
-    SuspendRequested,
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.pending_state import Pending
+from app.scheduler.adaptive.queue_state import Patch
+from app.scheduler.adaptive.queued_slots import before_patches, with_patches
 from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import Timer
-from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job, bounds
 from tests.unit.scheduler.lives import (
@@ -200,24 +199,28 @@ class Life(RuleBasedStateMachine):
         version = self.job.version = max(self.job.version, before.requirements.version) + 1
         wanted = bounds(self.job.graph, 1, 1, version)
         self._declare(evolve(wanted, bounds=tuple(changed.items())), deadline)
-        kept = {one.version: one.deadline for one in self.job.state.pending if one.version != version}
-        for one in before.pending:
-            alone = one.deadline is not None and vertex not in one.vertices
-            if alone and self.job.kind in ("Executing", "WaitingForResources") and one.version not in kept:
-                assert self._runs_at(one), "its deadline was lost"
-
-    def _runs_at(self, one: Pending) -> bool:
-        """Whether the vertices of ``one`` have, or get by the plan on its way, what their bounds ask for."""
-        plan = coming_plan(self.job.state) or self.job.state.plan
-        return plan is not None and hold.is_met(self.job.state, one, dict(plan.parallelism))
+        kept = {one.version: one.deadline for one in self.job.state.queued if one.version != version}
+        for one in before.queued:
+            if vertex not in one.vertices and one.version not in kept:
+                declared = self.job.state.requirements.as_dict()
+                assert self.job.kind == "Finished" or all(
+                    declared[vertex] == own for vertex, own in one.bounds
+                ), "its deadline was lost"
 
     def _declare(self, wanted: Requirements, deadline: tuple[int, OnTimeout] | None) -> None:
         limit = None if deadline is None else Deadline(self.job.now_ms + deadline[0], deadline[1])
-        changes = not self.job.state.requirements.same_bounds(wanted.as_dict())
+        new = bounds_declared.changed_by(self.job.state, wanted)
         taken = self.tell(RequirementsUpdated(wanted, limit))
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
-        if taken and changes:
-            assert self.job.state.requirements is wanted, "a PUT was lost"
+        if not taken or not new:
+            return
+        state, asked = self.job.state, wanted.as_dict()
+        assert state.requirements.version == wanted.version, "a PUT was lost"
+        queued = {vertex: own for one in state.queued for vertex, own in one.bounds}
+        for vertex, own in state.requirements:
+            if vertex in new:
+                assert asked[vertex] in (own, queued.get(vertex)), "a PUT was lost"
+                assert limit is not None or asked[vertex] == own, "it waits for nothing"
 
     @rule(floor=st.sampled_from([None, 1, 2]), ceiling=st.sampled_from([None, 2, 3, 4]))
     def another_policy(self, floor: int | None, ceiling: int | None) -> None:
@@ -227,16 +230,19 @@ class Life(RuleBasedStateMachine):
         if taken:
             assert self.job.state.policy.same_as(policy), "a PUT was lost"
 
-    @precondition(lambda self: bool(self.job.state.pending))
+    @precondition(lambda self: bool(cancelable_of(self.job.state)))
     @rule(index=st.integers(0, 3))
     def undo(self, index: int) -> None:
         """What comes back is what was before, and nothing else changes."""
         state = self.job.state
-        one = state.pending[index % len(state.pending)]
-        self.tell(pending.undoing(state, one, "bob", "Canceled."))
-        now = self.job.state.requirements.as_dict()
-        assert now == {**state.requirements.as_dict(), **dict(one.former)}
-        assert one.version not in {other.version for other in self.job.state.pending}
+        one = cancelable_of(state)[index % len(cancelable_of(state))]
+        self.tell(bounds_declared.undoing(state, one, "bob", "Canceled."))
+        change = one.begun if isinstance(one, Patch) else one
+        back = {**state.requirements.as_dict(), **({} if change is None else dict(change.former))}
+        # What is left of the queue may have its slots now.
+        queued = {vertex: own for other in state.queued if other is not one for vertex, own in other.bounds}
+        assert all(own in (back[vertex], queued.get(vertex)) for vertex, own in self.job.state.requirements)
+        assert one.version not in {other.version for other in cancelable_of(self.job.state)}
 
     @rule(cap=st.sampled_from([None, None, 1, 2, 3, 8]), weight=few)
     def another_share(self, cap: int | None, weight: int) -> None:
@@ -247,7 +253,7 @@ class Life(RuleBasedStateMachine):
         taken = self.tell(SlotShareUpdated(share))
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
         # Bounds that wait for their slots may wait for fewer by it.
-        if taken and not state.pending:
+        if taken and not state.queued:
             now = self.job.state
             known = evolve(state, share=share, no_change=now.no_change, cap_raise=now.cap_raise)
             assert known == now, "it changes nothing else by itself"
@@ -257,10 +263,6 @@ class Life(RuleBasedStateMachine):
         self.job.batch += 1
         version = max(1, self.job.state.plan_version - behind)
         self.tell(BatchCompleted(self.attempt(back), query, self.job.batch, version))
-
-    @rule(back=attempts_back)
-    def abort(self, back: int) -> None:
-        self.tell(BatchAborted(self.attempt(back), "q1", self.job.batch))
 
     @rule(back=attempts_back, behind=st.integers(-1, 1), ignored=rarely)
     def applied(self, back: int, behind: int, ignored: bool = False) -> None:
@@ -344,7 +346,7 @@ class Life(RuleBasedStateMachine):
         self.trigger += 1
         self.tell(StopRequested(f"t{self.trigger}"))
 
-    @rule(what=st.sampled_from([CancelRequested("ann"), SuspendRequested("moved"), "finished"]), now=rarely)
+    @rule(what=st.sampled_from([CancelRequested("ann"), "finished"]), now=rarely)
     def the_end(self, what: Event | str, now: bool) -> None:
         if now:
             self.tell(AttemptFinished(self.attempt(0)) if isinstance(what, str) else what)
@@ -411,8 +413,12 @@ class Life(RuleBasedStateMachine):
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        # Those of before come back if the deadline of the present ones passes.
-        bounds = (job.state.bounds, hold.without(job.state.bounds, job.state.with_deadline))
+        # Those that wait may hold by then, or those before.
+        bounds = (
+            job.state.bounds,
+            with_patches(job.state.bounds, job.state.queued),
+            before_patches(job.state),
+        )
         few = any(job.state.usable_slots < Demand.of(job.graph, each).minimal for each in bounds)
         if self.trigger % 2 or few or job.state.cluster_unreachable:
             self.tell(SlotsChanged(ENOUGH_SLOTS))

@@ -8,8 +8,8 @@ from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, Tr
 from app.scheduler.adaptive.events import AttemptMisplaced, SlotsChanged, VersionRequested
 from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, slots
-from tests.unit.scheduler.test_deadlines_side_by_side import declared, put, two
-from tests.unit.scheduler.test_pending import ROLLBACK, within
+from tests.unit.scheduler.test_bounds_queue import ROLLBACK, within
+from tests.unit.scheduler.test_deadlines_side_by_side import declared, put, two, waits
 from tests.unit.scheduler.test_rollback import back_to_work, fail
 
 
@@ -26,13 +26,13 @@ def record(job: Job, number: int) -> RescaleRecord:
 
 
 def assert_waits_on(job: Job, *causes: TriggerCause) -> None:
-    """The record of the wait was ignored, others with ``causes`` followed, and at the deadline ann's bounds are taken
-    back with the number of her record."""
-    (one,) = job.state.pending
+    """The record of the wait was ignored, others with ``causes`` went on or followed, and at the deadline ann's bounds
+    are taken back with the number of her record."""
+    (one,) = job.state.queued
     ended = record(job, one.record)
     assert (ended.requested_by, ended.terminal_state) == ("ann", TerminalState.IGNORED)
-    assert "Its bounds still wait for their deadline" in (ended.message or "")
-    others = [own for own in job.records if own.number > one.record]
+    assert "wait for their deadline" in (ended.message or "")
+    others = job.records[job.records.index(ended) + 1 :]
     assert [own.cause for own in others] == list(causes)
     assert all((own.requested_by, own.terminal_state) == (None, TerminalState.COMPLETED) for own in others)
     job.wait(600_000).wait(60_000)
@@ -54,14 +54,16 @@ def test_so_has_what_other_jobs_take() -> None:
     assert_waits_on(job, TriggerCause.NEW_RESOURCE_AVAILABLE)
 
 
-def test_slots_that_are_taken_are_not_the_doing_of_who_waits() -> None:
-    """With two slots the job can run by the new bounds alone, which still wait for their deadline."""
+def test_while_the_job_can_run_by_the_queued_bounds_only_those_hold() -> None:
     job = Job(lower=3, upper=4).run(held=3)
     job.put(1, 8, deadline=within(job, 600, ROLLBACK), requested_by="ann")
     job.do(SlotsChanged(slots(3), allowed=2)).applied()
-    own = job.records[-1]
-    assert (own.cause, own.requested_by) == (TriggerCause.NEW_RESOURCE_AVAILABLE, None)
-    assert job.state.pending
+    assert (job.parallelism, declared(job)) == ([2, 2, 2], [(1, 8)] * 3)
+    assert "wait no longer: those before need 3 slots, and 2 can be used" in (job.records[-1].message or "")
+    job.hold(3).wait(100).applied()
+    assert (job.parallelism, declared(job), waits(job)) == ([3, 3, 3], [(3, 4)] * 3, [2])
+    job.hold(8).wait(100).applied()
+    assert (job.parallelism, declared(job), job.state.queued) == ([8, 8, 8], [(1, 8)] * 3, ())
 
 
 def test_so_has_a_lost_slot() -> None:
@@ -86,10 +88,10 @@ def test_so_has_an_attempt_on_another_cluster() -> None:
 
 @pytest.mark.parametrize("stopped_first", [True, False])
 def test_so_has_a_start_during_which_the_bounds_were_declared(stopped_first: bool) -> None:
-    """Their record takes the place of the failover's, which had not ended."""
+    """That of the failover goes on, and theirs ends as it begins."""
     job = fail(Job(lower=1, upper=4).run(held=3), stopped=stopped_first)
     job.put(1, 8, deadline=within(job, 600, ROLLBACK), requested_by="ann")
-    assert job.open.number == 3
+    assert (job.open.number, job.records[-1].number) == (2, 3)
     if not stopped_first:
         job.stops()
     job.wait(60_000).starts().commit()
@@ -112,7 +114,7 @@ def test_a_new_version_has_a_record_of_its_own() -> None:
         (2, TerminalState.IGNORED),
         (3, TerminalState.COMPLETED),
     ]
-    assert [one.record for one in job.state.pending] == [2]
+    assert [one.record for one in job.state.queued] == [2]
 
 
 def test_slots_that_are_enough_complete_it() -> None:
@@ -124,7 +126,7 @@ def test_slots_that_are_enough_complete_it() -> None:
 
 def test_what_comes_after_another_record_is_carried_out_too() -> None:
     job = short().hold(4).wait(100).applied().hold(8).wait(100).applied()
-    assert (job.parallelism, job.state.pending) == ([8, 8, 8], ())
+    assert (job.parallelism, job.state.queued) == ([8, 8, 8], ())
     assert [one.terminal_state for one in job.records[-3:]] == [
         TerminalState.IGNORED,
         TerminalState.COMPLETED,
@@ -134,9 +136,12 @@ def test_what_comes_after_another_record_is_carried_out_too() -> None:
 
 def test_slots_that_are_enough_after_it_has_ended_have_a_record_by_whoever_asked_for_them() -> None:
     job = short().hold(4).wait(100).applied().hold(8).wait(100).applied()
-    assert job.parallelism == [8, 8, 8] and job.state.pending == ()
+    assert job.parallelism == [8, 8, 8] and job.state.queued == ()
     fewer, more = job.records[-2:]
-    assert fewer.cause is more.cause is TriggerCause.NEW_RESOURCE_AVAILABLE
+    assert (fewer.cause, more.cause) == (
+        TriggerCause.NEW_RESOURCE_AVAILABLE,
+        TriggerCause.UPDATE_REQUIREMENT,
+    )
     assert (fewer.requested_by, more.requested_by) == (None, "ann")
 
 
@@ -145,6 +150,6 @@ def test_slots_that_change_while_something_else_is_taken_back_have_no_author() -
     put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 9))
     back_to_work(fail(job)).do(SlotsChanged(slots(5), allowed=3)).applied()
     assert job.state.taken_back is not None and job.parallelism == [1, 2]
-    assert [one.requested_by for one in job.state.pending] == ["ann"], "her bounds for b still wait"
+    assert [one.requested_by for one in job.state.queued] == ["ann"], "her bounds for b still wait"
     last = job.records[-1]
     assert (last.cause, last.requested_by) == (TriggerCause.NEW_RESOURCE_AVAILABLE, None)

@@ -1,4 +1,4 @@
-"""Rollback (ADR 20) and redistribution of state (ADR 17): each has its own failures; partitions do not come back."""
+"""Rollback (ADR 20) and redistribution of state (ADR 2): each has its own failures; partitions do not come back."""
 
 from __future__ import annotations
 

@@ -208,4 +208,4 @@ def test_a_ceiling_counts_at_once_while_bounds_of_another_vertex_wait_for_their_
     job.put_each(Deadline(job.now_ms + 60_000, OnTimeout.ROLLBACK), a=(1, 4), b=(1, 2))
     ceiling = ((job.graph.vertices[1].id, FloorCeiling(None, 1)),)
     job.do(ScalingPolicyUpdated(ScalingPolicy(2, vertices=ceiling))).wait(100)
-    assert job.applied().parallelism == [2, 1] and job.state.pending
+    assert job.applied().parallelism == [2, 1] and job.state.queued

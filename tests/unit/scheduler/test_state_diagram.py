@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 
 from app.scheduler.adaptive import (
+    bounds_queue,
     ending,
     executing,
     growth,
     in_place,
     local_failover,
-    pending,
     resources,
     slot_declaration,
     starting,
@@ -92,7 +92,7 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         starting.BACKOFF_TIMER,
         starting.START_TIMER,
         resources.WAIT_TIMER,
-        pending.DEADLINE_TIMER,
+        bounds_queue.DEADLINE_TIMER,
         growth.LATE_TIMER,
     }
     named = set()

@@ -8,6 +8,7 @@ import pytest
 
 from app.model import ids
 from app.model.jobgraph import JobGraph, JobType
+from app.model.options import JobOptions
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import numbers_of, partitions_of_queries, wanted_graph
@@ -238,7 +239,7 @@ def test_stateful_vertices_of_a_query_share_its_number() -> None:
 def test_vertices_without_state_have_nothing_to_redistribute() -> None:
     graph = stateful()
     pairs = tuple((one.id, Bounds(1, 8)) for one in graph.vertices)
-    assert wanted_graph(graph, Requirements("r", 1, pairs)) is graph
+    assert wanted_graph(graph, Requirements("r", 1, pairs), JobOptions(), has_run=True) is graph
 
 
 def test_bounds_that_had_to_wait_for_a_redistribution_are_told_to_the_cluster_once_it_is_done() -> None:

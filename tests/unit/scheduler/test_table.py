@@ -22,7 +22,6 @@ from app.scheduler.adaptive.events import (
     AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
-    BatchAborted,
     BatchCompleted,
     CancelRequested,
     DriverContact,
@@ -30,6 +29,7 @@ from app.scheduler.adaptive.events import (
     EnvironmentReady,
     Event,
     GlobalFailure,
+    GraphAnalysed,
     PlanApplied,
     QueryEnded,
     QueryFailed,
@@ -44,7 +44,6 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     StateRepartitioned,
     StopRequested,
-    SuspendRequested,
     TimerFired,
     VersionRequested,
 )
@@ -84,6 +83,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
             QueryStarted(attempt, graph.vertices[-1].id, graph, ()) for graph in (state.graph, another)
         ],
         "QueryEnded": [QueryEnded(attempt, state.graph.vertices[-1].id), QueryEnded(attempt, "unknown")],
+        "GraphAnalysed": [GraphAnalysed(attempt, ())],
         "AttemptRunning": [AttemptRunning(attempt)],
         "StateRepartitioned": [StateRepartitioned(attempt, ())],
         "AttemptStartFailed": [
@@ -91,7 +91,6 @@ def variants(kind: str, state: JobState) -> list[Event]:
             AttemptStartFailed(attempt, "no java", recoverable=False),
         ],
         "BatchCompleted": [BatchCompleted(attempt, "q", 5, version), BatchCompleted(attempt, "q", 5, 0)],
-        "BatchAborted": [BatchAborted(attempt, "q", 5)],
         "PlanApplied": [
             PlanApplied(attempt, version),
             PlanApplied(attempt, version, not_followed=(("a", "Vertex a does not."),)),
@@ -124,7 +123,6 @@ def variants(kind: str, state: JobState) -> list[Event]:
         "StopRequested": [StopRequested("t1")],
         "VersionRequested": [VersionRequested(JobVersion(2, state.graph, state.options))],
         "EnvironmentReady": [EnvironmentReady(2)],
-        "SuspendRequested": [SuspendRequested("moved")],
         "GlobalFailure": [GlobalFailure("lost"), GlobalFailure("lost", recoverable=False)],
     }
     return found[kind]

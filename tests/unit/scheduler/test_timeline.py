@@ -16,7 +16,6 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     StartScheduling,
     StopRequested,
-    SuspendRequested,
 )
 from app.scheduler.adaptive.timeline import change_began_ms
 from app.scheduler.step import step
@@ -210,7 +209,6 @@ def test_a_lost_slot_and_the_loss_of_its_driver_are_one_failover() -> None:
         (CancelRequested("ann"), "stops", "JOB_CANCELED"),
         (AttemptFailed(1, "boom", stopped=True, recoverable=False), "", "JOB_FAILED"),
         (StopRequested("t1"), "drains", "JOB_FINISHED"),
-        (SuspendRequested("moved"), "", "JOB_FINISHED"),
     ],
 )
 def test_a_job_that_ends_closes_its_record(event: object, then: str, reason: str) -> None:

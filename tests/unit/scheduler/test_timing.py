@@ -185,27 +185,6 @@ def test_rule_8_without_a_cooldown_the_look_on_entry_meets_idling() -> None:
     assert job_with(0, 60, 3).stage == "Idling"
 
 
-def test_failed_batches_are_counted_from_the_first_change_and_the_last_one_is_a_trigger() -> None:
-    job = job_with(0, 600, 600, **{MAX_FAILURES: "3"})
-    job.abort()
-    assert _manager(job).failed_batches_left is None
-    job.hold(4)
-    assert _manager(job).failed_batches_left == 3
-    job.abort().abort()
-    assert job.kind == "Executing"
-    assert job.abort().kind == "Restarting"
-
-
-def test_a_committed_batch_clears_the_count_of_failed_ones() -> None:
-    job = job_with(0, 600, 600).hold(3)
-    job.abort().commit()
-    assert _manager(job).failed_batches_left is None
-    job.abort().abort().abort()
-    assert job.kind == "Executing"
-    job.hold(4)
-    assert _manager(job).failed_batches_left == 2, "the next change counts anew"
-
-
 # -- what was found by review
 
 
@@ -323,7 +302,7 @@ def test_a_timer_that_fired_is_never_due_again_at_once(stage: str, sufficient: b
     """Else the shell would fire it for ever."""
     outlook = Outlook(sufficient, False, Timing(30_000, 60_000, 90_000), 30_000)
     change = None if stage in ("Cooldown", "Idling") else 0
-    before = Manager(stage, 0, change, change, 2, 90_000 if stage == "Stabilizing" else None)  # type: ignore[arg-type]
+    before = Manager(stage, 0, change, change, 90_000 if stage == "Stabilizing" else None)  # type: ignore[arg-type]
     due = transition_manager.next_due_ms(before, outlook)
     if due is None:
         assert stage == "Idling"

@@ -11,7 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.model.options import JobOptions
-from app.model.requirements import Bounds
+from app.model.requirements import Bounds, Deadline, OnTimeout
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive.queue_state import Change, Patch
+from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase, Timeline
 from app.store import codec
 from app.store.codec import CodecError
@@ -60,6 +63,69 @@ def test_a_state_of_an_older_version_is_completed_by_defaults() -> None:
         del older[name]
     older["rung"] = older["phase"]["reuse_driver"] = "in-place"
     assert codec.load_state(json.dumps(older), state.graph, state.options) == state
+
+
+def pending(version: int, vertex: str, upper: int, **changes: object) -> dict[str, object]:
+    """What earlier versions stored of bounds that wait: ``vertex`` had 1 to ``upper`` before version ``version``."""
+    return {
+        **{"version": version, "record": version, "former": [[vertex, {"lower": 1, "upper": upper}]]},
+        **{"deadline": {"at_ms": 9, "on_timeout": "COMMIT"}, "former_partitions": [[vertex, upper]]},
+        **{"requested_by": "bob", "reason": "peak", "begun": False, "taken_back": None, **changes},
+    }
+
+
+def of_an_older_version(state: JobState, *waiting: dict[str, object]) -> str:
+    stored = json.loads(codec.dump_state(state))
+    del stored["queued"]
+    return json.dumps({**stored, "pending": waiting}, separators=(",", ":"))
+
+
+def test_bounds_that_wait_in_a_state_of_an_older_version_are_queued_and_the_former_ones_hold() -> None:
+    flights, delays, enrich, _ = (one.id for one in samples.GRAPH.vertices)
+    state = samples.state(samples.job_id(1), version=4)
+    declared = tuple(
+        (one, Bounds(1, upper)) for one, upper in zip(samples.GRAPH.by_id, (8, 9, 10, 11), strict=True)
+    )
+    numbers = ((flights, 8), (delays, 9))
+    state = dataclasses.replace(
+        state, requirements=dataclasses.replace(state.requirements, bounds=declared, state_partitions=numbers)
+    )
+    taken = TakenBack(((flights, 1),), ((flights, 2),), 1, TriggerCause.UPDATE_REQUIREMENT, 5, "It failed.")
+    kept = json.loads(codec.Json(TakenBack, "what was taken back").dump(taken))
+    text = of_an_older_version(
+        state,
+        pending(2, flights, 2, taken_back=kept),
+        pending(3, delays, 3, begun=True, taken_back=kept, former_partitions=[]),
+        pending(4, enrich, 5, deadline=None),
+    )
+    loaded = codec.load_state(text, state.graph, state.options)
+    deadline = Deadline(9, OnTimeout.COMMIT)
+    waits = Patch(2, 2, ((flights, Bounds(1, 8)),), deadline, ((flights, 8),), "bob", "peak")
+    begun = Change(3, 3, ((delays, Bounds(1, 3)),), (), taken)
+    assert loaded.queued == (
+        waits,
+        Patch(3, 3, ((delays, Bounds(1, 9)),), deadline, ((delays, 9),), "bob", "peak", begun),
+    )
+    assert dict(loaded.requirements.bounds) == dict(declared) | {flights: Bounds(1, 2)}
+    assert dict(loaded.requirements.state_partitions) == {flights: 2, delays: 9}
+    assert (loaded.requirements.version, loaded.requirements.uuid) == (4, state.requirements.uuid)
+    assert loaded.taken_back == taken
+    queued_again = codec.load_state(codec.dump_state(loaded), state.graph, state.options)
+    assert queued_again == loaded
+
+
+def test_nothing_of_an_older_version_waits_but_bounds_with_a_deadline_of_vertices_that_there_are() -> None:
+    state = samples.state(samples.job_id(1))
+    gone = pending(2, "gone", 2, former_partitions=[])
+    for waiting in ((), (pending(2, samples.GRAPH.vertices[0].id, 2, deadline=None),), (gone,)):
+        text = of_an_older_version(state, *waiting)
+        assert codec.load_state(text, state.graph, state.options) == state
+
+
+@pytest.mark.parametrize("spoiled", ['{"pending":[{"version":2}]}', '{"requirements":[],"pending":[{', "5"])
+def test_a_spoiled_state_of_an_older_version_is_named(spoiled: str) -> None:
+    with pytest.raises(CodecError, match="job state cannot be read at"):
+        codec.load_state(spoiled, samples.GRAPH, samples.OPTIONS)
 
 
 def test_lone_surrogates_of_an_exception_do_not_stop_a_job() -> None:

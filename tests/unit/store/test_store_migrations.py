@@ -90,9 +90,7 @@ def test_records_of_a_policy_are_allowed_and_become_those_of_bounds_on_the_way_d
         assert refused(of_policy)
         run_alembic([new_database_url, "upgrade", "head"])
         assert found("SELECT * FROM rescales ORDER BY number") == before
-        assert found("SELECT records FROM rescale_totals") == [(1,)], "nothing is counted twice"
         assert not refused(of_policy)
-        assert found("SELECT records FROM rescale_totals") == [(2,)]
         guarded = (
             of_policy.replace("UPDATE_POLICY", "NOBODY").replace("'j', 3, 'u3'", "'j', 4, 'u4'"),
             "UPDATE rescales SET message = 'x' WHERE number = 3",

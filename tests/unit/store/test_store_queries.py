@@ -84,18 +84,11 @@ async def test_a_record_is_found_by_its_uuid_and_its_job(store: Store) -> None:
     assert await store.rescale(JOB, "0" * 32) is None
 
 
-async def test_totals_outlive_the_records_that_retention_removes(store: Store) -> None:
+async def test_durations_are_of_the_records_that_are_kept(store: Store) -> None:
     records = await with_history(store, 9)
-    before = await stored.totals(store, JOB)
-    assert before == {
-        TerminalState.COMPLETED: (3, 300, 900, 1_800),
-        TerminalState.FAILED: (3, 100, 700, 1_200),
-        TerminalState.IGNORED: (3, 200, 800, 1_500),
-    }
     assert (await store.rescale_durations(JOB))[TerminalState.FAILED] == [100, 400, 700]
 
     assert await store.prune(JOB, keep=4, older_than_ms=0) == 6
-    assert await stored.totals(store, JOB) == before
     assert await store.rescale_durations(JOB) == {
         TerminalState.FAILED: [700],
         TerminalState.IGNORED: [800],
@@ -162,7 +155,7 @@ async def test_a_job_is_forgotten_whole_once_it_has_ended(store: Store) -> None:
     assert not await store.forget(JOB)
     assert await store.load_job(JOB) is None
     assert await store.rescales(JOB) == []
-    for table in ("job_states", "leases", "requirements", "rescales", "rescale_totals", "attempts"):
+    for table in ("job_states", "leases", "requirements", "rescales", "attempts"):
         rows = await store.read(
             lambda c, name: c.exec_driver_sql(
                 f"SELECT count(*) FROM {name} WHERE job_id = '{JOB}'"

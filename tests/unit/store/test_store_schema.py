@@ -54,7 +54,6 @@ ROWS = {
         "VALUES ('j', 1, 1, 'd', 'h', 'LIVE', 1)"
     ),
     "artifacts": "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES ('j', 1, 'a', 's', '')",
-    "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
     "livy_batches": "INSERT INTO livy_batches (job_id) VALUES ('j')",
     "submission_keys": "INSERT INTO submission_keys VALUES ('me', 'k', 'j', 'd', 'f')",
 }
@@ -128,7 +127,6 @@ REFUSED = {
     "a dead attempt without a time": "UPDATE attempts SET state = 'DEAD'",
     "a live attempt that ended": "UPDATE attempts SET ended_ms = 5",
     "fewer than no reports": "UPDATE attempts SET acknowledged = -1",
-    "an unknown terminal state in the totals": "UPDATE rescale_totals SET terminal_state = 'DONE'",
 }
 
 ACCEPTED = {

@@ -153,11 +153,11 @@ CONFIG = {
 }
 
 
-def graph(parallelism: int = 2, **config: str) -> JobGraph:
+def graph(parallelism: int = 2, *, name: str = "counts", **config: str) -> JobGraph:
     """source -> aggregate -> sink, every vertex at 1..parallelism."""
     return parse_document(
         {
-            "name": "counts",
+            "name": name,
             "type": "STREAMING",
             "config": {**CONFIG, **config},
             "vertices": [

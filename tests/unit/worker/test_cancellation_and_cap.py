@@ -15,7 +15,7 @@ from tests.unit.scheduler.test_deadlines_that_end import down_below_a_cap
 
 
 def waiting(job: Job) -> RescaleRecord:
-    (one,) = job.state.pending
+    (one,) = job.state.queued
     return next(record for record in job.records if record.number == one.record)
 
 

@@ -217,7 +217,7 @@ async def test_a_job_that_cannot_be_built_is_left_alone_and_the_others_are_serve
 ) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         broken = await rig.run()
-        good = await rig.plane.submit(replace(graph(), name="others"), {})
+        good = await rig.plane.submit(graph(name="others"), {})
     unbuildable(monkeypatch, "counts")
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         assert not again.is_served(broken)

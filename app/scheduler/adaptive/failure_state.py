@@ -1,0 +1,54 @@
+"""Failures of a job, as its state has them; `restarting`, `repeated_errors` and `local_failover` have the rules."""
+
+from __future__ import annotations
+
+from app.model.value import value
+
+
+@value
+class Failure:
+    """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure.
+
+    ``local``: only its query was restarted. ``why``: a sentence on why it was taken as it was, may be empty.
+    ``on_trial``: it came at a parallelism that was being tried. ``by_files``: as in `AttemptFailed`.
+    """
+
+    error: str
+    at_ms: int
+    attempt: int
+    vertex: str | None = None
+    stack: str | None = None
+    local: bool = False
+    why: str = ""
+    on_trial: bool = False
+    by_files: bool = False
+
+
+@value
+class UserError:
+    """An error of the user's code, ``what``, that a query has met ``times`` times in a row in batch ``batch_id``."""
+
+    query_id: str
+    what: str
+    batch_id: int
+    times: int = 1
+
+
+@value
+class LocalRestart:
+    """The query of sink ``query`` failed at ``since_ms``, the ``number``-th time in its attempt, and restarts alone.
+
+    It is started again at ``restart_ms``; ``ordered``: it was then. ``over``: it has committed a batch since.
+    ``unheard``: the owner of the job is a new one, which has not heard the driver yet. Its time begins when it has.
+    ``longest_batch_ms``: how long its batches took, which it has to be given.
+    """
+
+    query: str
+    number: int
+    since_ms: int
+    restart_ms: int
+    error: str
+    ordered: bool = False
+    over: bool = False
+    unheard: bool = False
+    longest_batch_ms: int = 0
