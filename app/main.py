@@ -21,7 +21,6 @@ from app.api.auth import TokenFile, TokenFileError
 from app.api.event_streams import STREAMS_MAX
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
-from app.api.monitoring.meters import Meters
 from app.api.server import PortRefused, Server, bind, listen, raise_descriptor_limit, url_of
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.driveruser import DriverUser, DriverUserError
@@ -33,6 +32,7 @@ from app.cluster.ports import ExecutorCluster
 from app.cluster.runtimes import Runtimes
 from app.logs import configure_logs
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
+from app.plugins.assembly import Plugins
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
@@ -49,7 +49,6 @@ from app.worker.job.places import JobPlaces, place_of, write_server_address
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.membership import Membership, PlaceTaken
 from app.worker.slots.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
-from app.worker.tracing import NO_TRACING, Tracing
 
 log = structlog.get_logger()
 
@@ -87,7 +86,6 @@ class _Running:
     control_planes: ControlPlanes
     forwarding: Forwarding | None
     info: ServerInfo
-    meters: Meters
 
 
 async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> None:
@@ -95,12 +93,12 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
         java = usable_java()
         tokens = TokenFile(settings.token_file) if settings.token_file else None
         data_dir = prepare(settings)
-        tracing = _tracing(settings)
+        plugins = _plugins(settings)
     except (JavaNotUsable, TokenFileError, DirectoryRefused) as error:
         raise StartRefused(str(error)) from error
     connections_max = raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        stack.callback(tracing.close)
+        stack.callback(plugins.close)
         listener = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
         url = url_of(listener)
         membership = _claim(stack, settings, data_dir, url)
@@ -112,7 +110,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
             raise StartRefused(str(error)) from error
         archive = ArchiveBuilder(cache_dir, java)
         new_host = partial(_host, settings, membership, java, archive, user)
-        async with _running(settings, membership, archive, url, new_host, tracing) as running:
+        async with _running(settings, membership, archive, url, new_host, plugins) as running:
             control_plane = running.control_plane
             app = create_app(
                 control_plane,
@@ -122,8 +120,9 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
                 forwarding=running.forwarding,
                 # Those who follow events leave connections to everybody else.
                 streams_max=min(STREAMS_MAX, connections_max // 2),
-                meters=running.meters,
+                additions=plugins.ADDITIONS,
             )
+            plugins.add_layers(app)
             server = Server(app, connections_max=connections_max, let_go=control_plane.close)
             _spare_collector()
             listen(listener)
@@ -171,12 +170,11 @@ async def _running(
     archive: ArchiveBuilder,
     url: str,
     new_host: Callable[[ExecutorCluster | None], EmbeddedHost],
-    tracing: Tracing,
+    plugins: Plugins,
 ) -> AsyncIterator[_Running]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
     lease_ttl_ms = int(settings.lease_seconds * 1000)
     store = await _store(settings, membership, lease_ttl_ms)
-    meters = Meters(store)
     clock = SystemClock()
     spark = _spark_cluster(settings, clock, membership.home)
     host = new_host(spark)
@@ -190,7 +188,7 @@ async def _running(
         new_id=lambda: secrets.token_hex(16),
         offer=offer,
         shown=shown_of(spark),
-        tracing=tracing,
+        observers=plugins.observers,
         validate_states=settings.validate_states,
         slot_holding_ms=settings.slot_holding_ms,
     )
@@ -212,7 +210,7 @@ async def _running(
         running.append(asyncio.create_task(housekeeper.run()))
         running += [asyncio.create_task(each) for each in beside_jobs(spark, control_plane)]
         running.append(asyncio.create_task(_prepare_drivers(settings, host, archive)))
-        yield _Running(control_plane, control_planes, forwarding, _info(settings, url, spark), meters)
+        yield _Running(control_plane, control_planes, forwarding, _info(settings, url, spark))
     finally:
         archive.stop()
         for task in running:
@@ -237,16 +235,12 @@ async def _prepare_drivers(settings: Settings, host: EmbeddedHost, archive: Arch
         await archive.ensure()
 
 
-def _tracing(settings: Settings) -> Tracing:
-    """Imports OpenTelemetry's packages only if it is asked for."""
-    if not settings.traces:
-        return NO_TRACING
+def _plugins(settings: Settings) -> Plugins:
     try:
-        from app.api.tracing import exporting
+        return Plugins.of_server(traces=settings.traces)
     except ImportError as error:
         sentence = "traces: packages of OpenTelemetry are missing: pip install 'slotwise[otel]'."
         raise StartRefused(sentence) from error
-    return exporting()
 
 
 async def _store(settings: Settings, membership: Membership, lease_ttl_ms: int) -> Store:

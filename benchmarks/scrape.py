@@ -20,12 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from app.api.monitoring import exposition
-from app.api.monitoring.exposition import Exposition
-from app.api.monitoring.meters import Meters
 from app.model.jobgraph import JobGraph, JobType
 from app.model.protocol import ExecutorLoad, VertexBatch
 from app.model.status import JobStatus
+from app.plugins.prometheus import exposition
+from app.plugins.prometheus.exposition import Exposition
+from app.plugins.prometheus.meters import Meters
 from app.scheduler.adaptive.evolve import evolve
 from app.worker.views import Census, JobView
 from tests.unit.scheduler.driving import T0_MS, Job, vertex

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from alembic import context
 from sqlalchemy.engine import Connection
 
@@ -34,5 +36,7 @@ else:
     url = context.config.attributes.get("url")
     if url is None or context.is_offline_mode():
         raise SystemExit("Run migrations with: python -m app.store <database url> <command>")
+    # A new migration is made of all tables, those of plugins included.
+    importlib.import_module("app.plugins.livy.numbers")
     with schema.exclusive(url) as (opened, _):
         run(opened)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
+from app.api.additions import Additions
 from app.api.answers import json_bytes
 from app.api.auth import Tokens
 from app.api.errors import add_error_handlers
@@ -18,8 +20,6 @@ from app.api.event_streams import STREAMS_MAX, EventTexts, Streams
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.middleware import Callers, Exchange
-from app.api.monitoring.exposition import Exposition
-from app.api.monitoring.meters import Meters
 from app.api.openapi import openapi_document
 from app.api.record_cache import AnswerCache, Rendered
 from app.api.routers import ROUTERS
@@ -35,7 +35,7 @@ _MAX_ENDED_JOBS = 20_000
 class SlotwiseApi(FastAPI):
     """FastAPI with a router that finds operations by the segments of a path."""
 
-    def __init__(self, version: str, *, with_tokens: bool) -> None:
+    def __init__(self, version: str, additions: tuple[Additions, ...] = (), *, with_tokens: bool) -> None:
         super().__init__(
             title="Slotwise",
             version=version,
@@ -43,8 +43,8 @@ class SlotwiseApi(FastAPI):
             # Nothing here sets it up, and left on it looks for its set-up in the environment with each request.
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
-        self.router = Routes(ROUTERS)
-        self.document = _document(version, with_tokens=with_tokens)
+        self.router = Routes(_routers(additions))
+        self.document = _document(version, additions, with_tokens=with_tokens)
 
     def build_middleware_stack(self) -> ASGIApp:
         """What was added, and the handlers of refusals. FastAPI has four layers more, which each request would pass:
@@ -68,31 +68,23 @@ def create_app(
     control_planes: ControlPlanes | None = None,
     forwarding: Forwarding | None = None,
     streams_max: int = STREAMS_MAX,
-    meters: Meters | None = None,
+    additions: Sequence[Additions] = (),
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
 
     ``control_planes`` and ``forwarding``: where several share the jobs.
-    ``streams_max``: how many clients may follow events. ``meters``: what counts the commits of the store too.
+    ``streams_max``: how many clients may follow events. ``additions``: what it has besides.
     """
     if tokens is not None:
         told = info.warnings
         info = replace(info, warnings=lambda: [*told(), *tokens.problems()])
-    app = SlotwiseApi(info.version, with_tokens=tokens is not None)
+    app = SlotwiseApi(info.version, tuple(additions), with_tokens=tokens is not None)
     app.state.control_plane = control_plane
     app.state.info = info
     app.state.records = Rendered(_MAX_RECORDS)
     app.state.answers = AnswerCache()
-    app.state.streams = streams = Streams(streams_max)
+    app.state.streams = Streams(streams_max)
     app.state.event_texts = EventTexts(functools.partial(_vertex_names, control_plane))
-    meters = meters or Meters()
-    app.state.exposition = Exposition(
-        meters,
-        control_plane.census,
-        lambda: streams.count,
-        jobs_max=info.settings.metrics_jobs_max,
-        version=info.version,
-    )
     app.state.tokens = tokens
     app.state.ended_jobs = Rendered(_MAX_ENDED_JOBS)
     app.state.control_planes = control_planes
@@ -100,7 +92,7 @@ def create_app(
     add_error_handlers(app)
     # The last one is the outermost.
     app.add_middleware(Callers, tokens=tokens)
-    app.add_middleware(Exchange, meters=meters)
+    app.add_middleware(Exchange)
     return app
 
 
@@ -112,6 +104,11 @@ def _vertex_names(control_plane: ControlPlane, job_id: str) -> dict[str, str]:
     return {vertex.id: vertex.name for vertex in graph.vertices}
 
 
+def _routers(additions: tuple[Additions, ...]) -> tuple[APIRouter, ...]:
+    return (*ROUTERS, *(router for each in additions for router in each.routers))
+
+
 @functools.cache
-def _document(version: str, *, with_tokens: bool) -> bytes:
-    return json_bytes(openapi_document(Routes(ROUTERS).routes, version, with_tokens=with_tokens))
+def _document(version: str, additions: tuple[Additions, ...], *, with_tokens: bool) -> bytes:
+    routes = Routes(_routers(additions)).routes
+    return json_bytes(openapi_document(routes, version, additions, with_tokens=with_tokens))

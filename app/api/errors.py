@@ -25,7 +25,6 @@ from app.worker.refusals import (
     StateConflict,
     Unavailable,
     UnknownAttempt,
-    UnknownBatch,
     UnknownJob,
     UnknownOperation,
     UnknownRescale,
@@ -34,7 +33,6 @@ from app.worker.refusals import (
 _STATUS: dict[type[ControlPlaneError], int] = {
     InvalidRequest: 400,
     UnknownJob: 404,
-    UnknownBatch: 404,
     UnknownRescale: 404,
     UnknownOperation: 404,
     UnknownAttempt: 404,

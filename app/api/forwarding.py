@@ -22,25 +22,18 @@ from app.api.requests import keep_body, while_connected
 from app.model.ids import InvalidId, normalize_id
 from app.store.errors import StoreError
 from app.store.members import Member
-from app.worker.control_plane import ControlPlane
 from app.worker.ownership.control_planes import ControlPlanes
-from app.worker.refusals import ControlPlaneError
 
 log = structlog.get_logger()
 
 FORWARDED = b"x-slotwise-forwarded"
 """Has been sent on once: whoever gets it answers it, since two that take each other for the owner would never end."""
 
-BATCH_JOB = "slotwise.batch_job"
-"""Where the scope of a request has the id of the job whose number as a Livy batch is in the path, once it is known."""
-
 _CONNECT_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 45.0
 """How long an owner may take that is alive. What a new version of a job is to run in may take longer to build than any
 number here: its client waits for as long as it likes."""
 _LOOK_EVERY_S = 1.0
-_MAX_DIGITS = 10
-"""Longer numbers of Livy batches are not given."""
 _READS = frozenset({"GET", "HEAD"})
 
 # Of the connection and not of the request, or judged already: the origin, by the one that the client called.
@@ -73,13 +66,11 @@ class Forwarding:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def answer(self, request: Request, *, here: bool = False) -> Response | None:
-        """The owner's answer; None if this control plane is to give one. The body can be read again then. ``here``: it
-        can give one, whoever owns the job."""
-        job_id = await self._job_of(request)
+    async def answer(self, request: Request, job_id: str | None, *, here: bool = False) -> Response | None:
+        """The owner's answer; None if this control plane is to give one. The body can be read again then. ``job_id``:
+        of the request, if it is for one job. ``here``: this control plane can answer, whoever owns the job."""
         if job_id is None:
-            # Of a batch that is not there, nothing is to be shown.
-            if request.method in _READS and "batchid" not in request.scope["path_params"]:
+            if request.method in _READS:
                 await self._look_up(None)
             return None
         if self._control_planes.serves(job_id):
@@ -105,20 +96,6 @@ class Forwarding:
             "again."
         )
         return error_response(503, [sentence], RETRY)
-
-    async def _job_of(self, request: Request) -> str | None:
-        """The job that the path names; None if it names none, or nothing that could be one."""
-        parameters = request.scope["path_params"]
-        text = parameters.get("jobid")
-        with contextlib.suppress(InvalidId, ControlPlaneError):
-            if text is not None:
-                return normalize_id(text)
-            number = parameters.get("batchid", "")
-            if number.isdecimal() and len(number) < _MAX_DIGITS:
-                plane: ControlPlane = request.app.state.control_plane
-                job_id = request.scope[BATCH_JOB] = await plane.livy.job_of(int(number))
-                return job_id
-        return None
 
     async def _look_up(self, job_id: str | None) -> bool:
         """Whether it could be read. What could not is shown as it was, and what was never seen is not in lists."""
@@ -195,6 +172,14 @@ class Forwarding:
         finally:
             await answer.aclose()
         return _sent_back(answer)
+
+
+def job_of_path(request: Request) -> str | None:
+    """The job that the path names; None if it names none, or nothing that could be one."""
+    text = request.scope["path_params"].get("jobid")
+    with contextlib.suppress(InvalidId):
+        return None if text is None else normalize_id(text)
+    return None
 
 
 def _may_build(request: Request) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
-import time
 
 import structlog
 from starlette.requests import ClientDisconnect
@@ -15,7 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
 from app.api.errors import error_response
 from app.api.held_bytes import DRIVERS_LIMIT_BYTES, HeldBytes
-from app.api.monitoring.meters import NO_ROUTE, Meters
 
 log = structlog.get_logger()
 
@@ -37,12 +35,11 @@ def route_path(scope: Scope) -> str:
 
 
 class Exchange:
-    """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD without a
-    body, the bytes that bodies hold, and a crash of ours as a 500."""
+    """One request and its answer, the outermost layer but for additions: paths with and without `/v1`, the request id,
+    HEAD without a body, the bytes that bodies hold, and a crash of ours as a 500."""
 
-    def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._meters = meters
         self._held = HeldBytes()
         # Slow uploads of clients are in no driver's way.
         self._held_of_drivers = HeldBytes(DRIVERS_LIMIT_BYTES, 0)
@@ -57,7 +54,7 @@ class Exchange:
             path = path[len(_VERSION_PREFIX) :]
         held = self._held_of_drivers if path.startswith(_DRIVERS_PREFIX) else self._held
         held.watch(scope)
-        answer = _Answer(scope, send, _request_id(scope), self._meters)
+        answer = _Answer(scope, send, _request_id(scope))
         try:
             await self._app(scope, receive, answer.send)
         except ClientDisconnect:
@@ -69,30 +66,22 @@ class Exchange:
 
 
 class _Answer:
-    """What is sent for one request. It is counted when it begins: a stream may go on for days."""
+    """What is sent for one request."""
 
-    def __init__(self, scope: Scope, send: Send, request_id: bytes | None, meters: Meters) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: bytes | None) -> None:
         self._scope = scope
         self._send = send
         self._request_id = request_id
-        self._meters = meters
-        self._began_s = time.perf_counter()
         self._started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._started = True
-            self._count(message["status"])
             if self._request_id is not None:
                 message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
         elif self._scope["method"] == "HEAD":
             message = {**message, "body": b""}
         await self._send(message)
-
-    def _count(self, status: int) -> None:
-        route = self._scope.get("route")
-        path = NO_ROUTE if route is None else route.path
-        self._meters.answered(self._scope["method"], path, status, time.perf_counter() - self._began_s)
 
     async def fail(self, receive: Receive) -> None:
         scope = self._scope

@@ -11,15 +11,15 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
+from app.api.additions import Additions
 from app.api.errors import UNAUTHORIZED
 from app.api.schema.base import Errors
 from app.documents.form import Form
 from app.documents.graph import GraphForm
-from app.documents.livy import LivyForm
 from app.documents.program import ProgramForm
 
 _REFERENCE = "#/components/schemas/{model}"
-_DOCUMENTS = (GraphForm, ProgramForm, LivyForm)
+_DOCUMENTS = (GraphForm, ProgramForm)
 """What clients submit; their dependencies read them, and not the framework."""
 
 _TAGS = {
@@ -29,7 +29,6 @@ _TAGS = {
     "metrics": "Numbers of jobs and vertices.",
     "events": "What happens to jobs and servers, as it happens.",
     "cluster": "The server and the TaskManagers that offer slots.",
-    "livy": "Batches as Livy has them, for its clients. Each is a job.",
     "flink": "Paths for the web page of Flink. Many answers are empty.",
     "health": "For load balancers and supervisors. Needs no token.",
 }
@@ -42,21 +41,25 @@ are `{"errors": [...]}`, one sentence each. Ids are 32 hexadecimal digits. Unkno
 """
 
 
-def openapi_document(routes: Sequence[BaseRoute], version: str, *, with_tokens: bool) -> dict[str, Any]:
-    """The document. ``with_tokens``: the server asks for bearer tokens."""
+def openapi_document(
+    routes: Sequence[BaseRoute], version: str, additions: Sequence[Additions] = (), *, with_tokens: bool
+) -> dict[str, Any]:
+    """The document. ``routes`` has those of ``additions`` too; ``with_tokens``: the server asks for bearer tokens."""
+    tags = [*_TAGS.items(), *(tag for each in additions for tag in each.tags)]
+    documents: list[type[Form]] = [*_DOCUMENTS, *(form for each in additions for form in each.forms)]
     document = get_openapi(
         title="Slotwise",
         version=version,
         description=_DESCRIPTION,
         routes=routes,
         servers=[{"url": "/"}, {"url": "/v1"}],
-        tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+        tags=[{"name": name, "description": text} for name, text in tags],
     )
     for operation in (each for methods in document["paths"].values() for each in methods.values()):
         # The framework's refusal of parameters, which here is 400.
         operation["responses"].pop("422", None)
     components = document["components"]
-    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in _DOCUMENTS]
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in documents]
     _, described = models_json_schema(forms, ref_template=_REFERENCE)
     components["schemas"] |= described["$defs"]
     for name in ("HTTPValidationError", "ValidationError"):

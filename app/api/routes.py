@@ -25,6 +25,7 @@ from app.api.answers import BytesResponse, HeadersOnly, model_bytes
 from app.api.auth import PRINCIPAL
 from app.api.calls import Calls
 from app.api.errors import bad_request, unauthorized
+from app.api.forwarding import Forwarding, job_of_path
 from app.api.middleware import route_path
 from app.api.openapi import usual_refusals
 from app.model.sentences import shown
@@ -76,12 +77,14 @@ class Operation(APIRoute):
         response = await self._answer(Request(scope, receive, send))
         await response(scope, receive, send)
 
+    async def forwarded(self, request: Request, forwarding: Forwarding) -> Response | None:
+        """The answer of the server that owns the job of the path; None if this one is to give an answer."""
+        return await forwarding.answer(request, job_of_path(request), here=self.is_shared)
+
     async def _answer(self, request: Request) -> Response:
         forwarding = request.app.state.forwarding if self.access is Access.USER else None
-        if forwarding is not None:
-            elsewhere: Response | None = await forwarding.answer(request, here=self.is_shared)
-            if elsewhere is not None:
-                return elsewhere
+        if forwarding is not None and (elsewhere := await self.forwarded(request, forwarding)) is not None:
+            return elsewhere
         overrides = request.app.dependency_overrides
         calls = Calls(self.dependant, overrides) if overrides else self._calls
         raw_query: bytes = request.scope["query_string"]

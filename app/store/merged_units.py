@@ -19,15 +19,15 @@ from app.store import codec, statements
 from app.store.codec import ATTEMPTS, REQUIREMENTS, RESCALES, SCALING_POLICIES
 from app.store.errors import ConstraintViolated, JobExists, KeyUsed, LeaseLost, StateConflict, StoreError
 from app.store.events import event_row, insert_events
-from app.store.statements import Row, sql
+from app.store.statements import Row, Statement, sql
 from app.store.writes import (
     FIRST_EPOCH,
     AcknowledgeReports,
     AddArtifact,
     AddEvents,
     AddIdempotencyKey,
-    AddLivyBatch,
     AddRequirements,
+    AddRow,
     AddScalingPolicy,
     AddSubmissionKey,
     AddVersion,
@@ -73,7 +73,7 @@ class MergedUnits:
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
     described: list[Row] = field(default_factory=list)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
-    livy_batches: list[Row] = field(default_factory=list)
+    others: list[tuple[Statement, Row]] = field(default_factory=list)
     versions: list[tuple[str, AddVersion | SetVersion | SetGraph | AddArtifact]] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
 
@@ -119,8 +119,8 @@ class MergedUnits:
                     self.versions.append((job_id, write))
                 case AddArtifact():
                     self._add_artifact(job_id, write)
-                case AddLivyBatch():
-                    self.livy_batches.append((job_id,))
+                case AddRow(statement):
+                    self.others.append((statement, (job_id,)))
 
     def _add_artifact(self, job_id: str, add: AddArtifact) -> None:
         if add.version > 1:
@@ -194,9 +194,9 @@ class MergedUnits:
             (statements.INSERT_SCALING_POLICY, self.policies),
             (statements.UPSERT_RESCALE, [RESCALES.row(key[0], one) for key, one in self.rescales.items()]),
             (statements.UPSERT_ATTEMPT, [ATTEMPTS.row(key[0], one) for key, one in self.attempts.items()]),
-            (statements.INSERT_LIVY_BATCH, self.livy_batches),
             (statements.ACKNOWLEDGE, acknowledged),
             (statements.DESCRIBE_DRIVER, self.described),
+            *((statement, [row]) for statement, row in self.others),
         ):
             statements.run(connection, statement, rows)
         _write_versions(connection, self.versions)

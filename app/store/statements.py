@@ -196,7 +196,6 @@ DESCRIBE_DRIVER = Statement(
 )
 INSERT_ARTIFACT = _insert(tables.artifacts)
 INSERT_SUBMISSION_KEY = _insert(tables.submission_keys, " ON CONFLICT (author, key) DO NOTHING")
-INSERT_LIVY_BATCH = Statement("INSERT INTO livy_batches (job_id) VALUES ", "(?)")
 
 # FOR SHARE: until this transaction ends no owner can take over the lease; if one just did, this waits for
 # him and then sees his epoch. SQLite has one writer at a time, so the read alone is enough there.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +22,6 @@ from app.store.leases import Lease
 from app.store.queries import StoredJob
 from app.store.writer import Writer
 from app.store.writes import AddEvents, UnitOfWork
-
-log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,8 +66,8 @@ class Store:
         self._probe_at = 0.0
         self.tell_events: Callable[[], None] = lambda: None
         """Called when `commit` has committed events, so that the readers for followers can read them."""
-        self.tell_commit: list[Callable[[UnitOfWork, float], None]] = []
-        """Each is called with what `commit` has made durable, and how long that took."""
+        self.tell_commit: Callable[[UnitOfWork, float], None] = lambda _unit, _seconds: None
+        """Called with what `commit` has made durable, and how long that took."""
         self.tell_failure: Callable[[StoreError], None] = lambda _error: None
         """Called with why `commit` could not."""
         self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
@@ -127,14 +124,6 @@ class Store:
         store._writer.start()
         return store
 
-    @staticmethod
-    def _tell(tell: Callable[..., None], *what: object) -> None:
-        """An error of a listener is logged: the change is durable in any case."""
-        try:
-            tell(*what)
-        except Exception:
-            log.exception("Who counts or traces changes of jobs met a defect.")
-
     @property
     def transactions(self) -> int:
         """How many have written units of `commit`."""
@@ -173,11 +162,9 @@ class Store:
         try:
             await self._writer.submit(unit=unit)
         except StoreError as error:
-            self._tell(self.tell_failure, error)
+            self.tell_failure(error)
             raise
-        took_s = time.perf_counter() - began_s
-        for tell in self.tell_commit:
-            self._tell(tell, unit, took_s)
+        self.tell_commit(unit, time.perf_counter() - began_s)
         if any(isinstance(write, AddEvents) for write in unit.writes):
             self.tell_events()
 
@@ -259,9 +246,6 @@ class Store:
     rescale = _method(queries.load_rescale)
     rescale_durations = _method(queries.rescale_durations)
     events = _method(load_events)
-    livy_number = _method(queries.livy_number)
-    job_of_livy_number = _method(queries.job_of_livy_number)
-    livy_page = _method(queries.livy_page)
     prunable = _method(retention.prunable)
     oldest_idempotency_key_ms = _method(retention.oldest_idempotency_key_ms)
     dead_attempts = _method(retention.dead_attempts)

@@ -356,12 +356,3 @@ events = Table(
 )
 # On SQLite the events of a job are found among those of all jobs (ADR 43).
 Index("ix_events_of_job", events.c.job_id, events.c.id, info={"dialect": "postgresql"})
-
-# Jobs that were submitted as Livy batches. A number is never given again.
-livy_batches = Table(
-    "livy_batches",
-    metadata,
-    Column("number", Integer, primary_key=True),
-    Column("job_id", Text, ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False, unique=True),
-    sqlite_autoincrement=True,
-)

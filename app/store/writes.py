@@ -17,6 +17,7 @@ from app.model.scaling_policy import ScalingPolicy
 from app.model.status import AttemptEnding, AttemptState, JobStatus
 from app.model.value import value
 from app.scheduler.adaptive.state import JobState
+from app.store.statements import Statement
 
 FIRST_EPOCH = 1
 """The epoch that a job's first owner has, by creating the job."""
@@ -168,8 +169,10 @@ class AddArtifact:
 
 
 @value
-class AddLivyBatch:
-    """The job gets a number, by which Livy's clients know it."""
+class AddRow:
+    """A row of a table that is none of the store's own. ``statement`` inserts it, and gets the id of the job."""
+
+    statement: Statement
 
 
 @value
@@ -220,7 +223,7 @@ Write = (
     | AcknowledgeReports
     | DescribeDriver
     | AddArtifact
-    | AddLivyBatch
+    | AddRow
     | AddVersion
     | SetVersion
     | SetGraph

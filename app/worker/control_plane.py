@@ -26,6 +26,7 @@ from app.worker.job.job import Job
 from app.worker.job.mailbox import RequestDecision, first_answer, identity_of
 from app.worker.job.orders import await_orders
 from app.worker.job.places import JobPlaces
+from app.worker.observer import Observer, Observers
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
@@ -52,7 +53,6 @@ from app.worker.requests.dry_run import dry_run, short_of_slots
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.executor_logs import ExecutorLogs
 from app.worker.requests.explanation import explanation
-from app.worker.requests.livy import LivyBatches
 from app.worker.requests.replacing import Replacing
 from app.worker.requests.requirements import (
     RescaleCancellation,
@@ -69,7 +69,6 @@ from app.worker.requests.submission import Submission
 from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of
-from app.worker.tracing import NO_TRACING, Tracing
 from app.worker.views import (
     Census,
     DryRun,
@@ -101,12 +100,12 @@ class ControlPlane:
         offer: Offer | None = None,
         shown: Shown | None = None,
         slot_holding_ms: int = HOLDING_MS,
-        tracing: Tracing = NO_TRACING,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
-        self.tracing = tracing
-        store.tell_commit.append(tracing.committed)
-        self._store = store
+        self._observers = Observers(observers)
+        store.tell_commit, store.tell_failure = self._observers.committed, self._observers.not_committed
+        self.store = store
         self._host, self._places, self.working_dir = host, places, places.working_dir
         self.clock = clock
         self._new_id = new_id
@@ -120,7 +119,7 @@ class ControlPlane:
             places=places,
             clock=clock,
             validate_states=validate_states,
-            tracing=tracing,
+            observers=self._observers,
         )
         self.submission = Submission(self._keeper, new_id)
         self.submit = self.submission.submit
@@ -130,7 +129,6 @@ class ControlPlane:
         self._forgetter = Forgetter(self._keeper)
         self._ender = UnreadableEnder(self._keeper)
         self.events = EventFeed(store)
-        self.livy = LivyBatches(store)
         self._closing = False
 
     # -- life
@@ -192,9 +190,7 @@ class ControlPlane:
             warm_drivers=self._host.warm_ready,
             members=1 + len(keeper.peers),
             is_sure=keeper.is_sure(),
-            batches=keeper.batches,
-            records=keeper.records,
-            transactions=self._store.transactions,
+            transactions=self.store.transactions,
         )
 
     def unreadable_jobs(self) -> Sequence[UnreadableJob]:
@@ -206,7 +202,9 @@ class ControlPlane:
         job = self._keeper.jobs.get(job_id)
         ahead_ms = 0 if job is None else job.clock.ahead_ms
         now_ms = self.clock.now_ms() + ahead_ms
-        decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
+        decide = self._observers.decision(
+            job_id, lambda state: decide_update(state, update, now_ms, ahead_ms)
+        )
         return await self._put(job_id, update, decide)
 
     def short_of_slots(self, job_id: str) -> str | None:
@@ -241,14 +239,14 @@ class ControlPlane:
     ) -> Sequence[ScalingPolicy]:
         """What was set, newest first; ``after``: only versions below it."""
         self.job(job_id)
-        return await reading(self._store.scaling_policies(job_id, limit, after))
+        return await reading(self.store.scaling_policies(job_id, limit, after))
 
     async def _put(
         self, job_id: str, update: Update, decide: Callable[[JobState], RequestDecision]
     ) -> RequirementsResult:
         job, identity = self._keeper.jobs.get(job_id), identity_of(update)
         if identity is not None and (job is None or not job.worker.knows_answer(identity.key)):
-            stored = await reading(self._store.answer(job_id, identity.key))
+            stored = await reading(self.store.answer(job_id, identity.key))
             if stored is not None:
                 request_hash, version, changed = stored
                 return first_answer(identity, (request_hash, RequirementsResult(version, changed)))
@@ -363,11 +361,11 @@ class ControlPlane:
     ) -> Sequence[RescaleRecord]:
         """Records newest first (an open one included); ``after``: only records numbered below it."""
         self.job(job_id)
-        return await reading(self._store.rescales(job_id, RescalePage(limit, after, cause, state)))
+        return await reading(self.store.rescales(job_id, RescalePage(limit, after, cause, state)))
 
     async def rescale(self, job_id: str, uuid: str) -> RescaleRecord:
         self.job(job_id)
-        record = await reading(self._store.rescale(job_id, uuid))
+        record = await reading(self.store.rescale(job_id, uuid))
         if record is None:
             raise UnknownRescale(f"Rescale {uuid} of job {job_id} was not found.")
         return record
@@ -375,7 +373,7 @@ class ControlPlane:
     async def rescale_durations(self, job_id: str) -> Mapping[TerminalState, Sequence[int]]:
         """Durations in ms of all retained terminal records, oldest first."""
         self.job(job_id)
-        return await reading(self._store.rescale_durations(job_id))
+        return await reading(self.store.rescale_durations(job_id))
 
     # -- cluster
 
@@ -389,8 +387,8 @@ class ControlPlane:
     async def ready(self) -> list[str]:
         """Why this control plane cannot serve, in sentences; empty when it can."""
         try:
-            await self._store.ping()
-            await self._store.check_writes()
+            await self.store.ping()
+            await self.store.check_writes()
         except StoreError as error:
             return [str(error)]
         return []
@@ -414,7 +412,7 @@ class ControlPlane:
         )
         job.attempts.registered(attempt, registration)
         orders = job.orders()
-        self.tracing.ordered(job_id, orders.plan_version)
+        self._observers.ordered(job_id, orders.plan_version)
         return orders
 
     async def driver_orders(
@@ -439,7 +437,7 @@ class ControlPlane:
             any_slots=slots is None,
             wait_ms=wait_ms,
         )
-        self.tracing.ordered(job_id, orders.plan_version)
+        self._observers.ordered(job_id, orders.plan_version)
         return orders
 
     async def driver_reports(
@@ -478,7 +476,7 @@ class ControlPlane:
             raise Unavailable("This control plane is stopping.")
         job = self._keeper.jobs.get(job_id)
         if job is None:
-            stored = await reading(self._store.load_job(job_id))
+            stored = await reading(self.store.load_job(job_id))
             if stored is None or stored.summary.status.is_globally_terminal:
                 raise Fenced(f"Job {job_id} is over.", self._places.home)
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")

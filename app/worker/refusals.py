@@ -17,10 +17,6 @@ class UnknownJob(ControlPlaneError):
     """404"""
 
 
-class UnknownBatch(ControlPlaneError):
-    """404: no Livy batch has that number"""
-
-
 class UnknownRescale(ControlPlaneError):
     """404"""
 

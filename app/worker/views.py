@@ -59,11 +59,10 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What a control plane owns now, and what it has counted since it began.
+    """What a control plane owns now.
 
     ``views``: of the jobs that it owns, oldest first, each made when it is asked for. ``slots`` and ``free_slots``: of
-    the pool, which it may share with others; ``members``: how many these are with itself. ``batches`` and ``records``:
-    what drivers reported.
+    the pool, which it may share with others; ``members``: how many these are with itself.
     """
 
     views: Iterable[JobView]
@@ -73,8 +72,6 @@ class Census:
     warm_drivers: int
     members: int
     is_sure: bool
-    batches: int
-    records: int
     transactions: int
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.worker.job import batch_samples
+from app.plugins import batch_samples
 from tests.contract.test_events import stored
 from tests.contract.world import World, eventually
 

@@ -13,6 +13,7 @@ import pytest
 
 from app.api import forwarding
 from app.api.limits import BODY_LIMIT_BYTES
+from app.plugins.livy.numbers import ADD_NUMBER, job_of_number
 from app.store.errors import StoreUnavailable
 from app.store.members import Member, Members
 from tests.contract.members import (
@@ -52,16 +53,19 @@ async def test_any_process_answers_for_a_livy_batch(
     postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(postgresql_url, tmp_path) as (first, second, network):
-        job = await first.rig.plane.submit(graph(1), {}, is_livy_batch=True)
+        job = await first.rig.plane.submit(graph(1), {}, rows=[ADD_NUMBER])
         await first.rig.bring_up(job, 1)
         asked: list[tuple[int, int]] = []
-        for number, livy in ((1, first.rig.plane.livy), (2, second.rig.plane.livy)):
+        for number, store in ((1, first.rig.store), (2, second.rig.store)):
 
-            async def job_of(batch: int, number: int = number, livy: Any = livy) -> str:
-                asked.append((number, batch))
-                return str(await type(livy).job_of(livy, batch))
+            async def read(
+                query: Any, *args: Any, number: int = number, read: Any = store.read, **more: Any
+            ) -> Any:
+                if query is job_of_number:
+                    asked.append((number, *args))
+                return await read(query, *args, **more)
 
-            monkeypatch.setattr(livy, "job_of", job_of)
+            monkeypatch.setattr(store, "read", read)
         assert (await first.http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}
         assert asked == [(1, 1)], "the number is looked up once"
         assert (await second.http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}

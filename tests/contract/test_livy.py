@@ -371,7 +371,7 @@ async def test_only_files_for_programs_are_read(world: World) -> None:
 
 async def test_files_have_the_limits_of_forms(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with_programs(world)
-    monkeypatch.setattr("app.api.routers.livy.FORM_LIMIT_BYTES", 20)
+    monkeypatch.setattr("app.plugins.livy.router.FORM_LIMIT_BYTES", 20)
     answer = await world.http.post("/batches", json={"file": "jobs/etl.py", "files": ["helpers.py"]})
     assert answer.status_code == 413 and "at most 20 bytes" in answer.text
 

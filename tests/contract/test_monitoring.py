@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 from app.api.app import create_app
-from app.api.monitoring import exposition
-from app.api.monitoring.meters import Meters
 from app.model.status import JobStatus
+from app.plugins.assembly import Plugins
+from app.plugins.batch_samples import SampledBatches
+from app.plugins.prometheus import exposition
 from app.store.errors import StoreError, StoreUnavailable
 from app.store.writer import Writer
 from app.store.writes import SaveState, UnitOfWork
@@ -182,9 +183,9 @@ async def test_a_stream_is_counted_as_soon_as_it_begins(world: World) -> None:
 @contextlib.asynccontextmanager
 async def another_face(world: World, jobs_max: int) -> AsyncIterator[httpx.AsyncClient]:
     settings = world.info.settings.model_copy(update={"metrics_jobs_max": jobs_max})
-    app = create_app(
-        world.control_plane, info=dataclasses.replace(world.info, settings=settings), meters=Meters()
-    )
+    info = dataclasses.replace(world.info, settings=settings)
+    app = create_app(world.control_plane, info=info, additions=Plugins.ADDITIONS)
+    world.plugins.add_layers(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         yield http
 
@@ -248,16 +249,16 @@ async def test_what_cannot_be_written_is_counted(world: World, monkeypatch: pyte
     assert value(told, "slotwise_store_commit_failures_total", reason="refused") == 0
 
 
-async def test_who_counts_cannot_undo_a_change(world: World) -> None:
+async def test_who_counts_cannot_undo_a_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: Any) -> None:
         raise KeyError("a defect")
 
-    world.store.tell_commit.insert(0, broken)
+    for hook in ("committed", "not_committed", "batch_reported"):
+        monkeypatch.setattr(SampledBatches, hook, broken)
     job_id = await world.running()
     assert (await world.put(job_id, OTHER_BOUNDS)).status_code == 200
     await world.completed(job_id, 2)
     assert value(await scrape(world.http), "slotwise_jobs_submitted_total") == 1, "the others are told"
-    world.store.tell_failure = broken
     with pytest.raises(StoreError):
         await world.store.commit(
             UnitOfWork(job_id, 1).add(SaveState(99, world.control_plane.job(job_id).state, JobStatus.RUNNING))

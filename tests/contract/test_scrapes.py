@@ -13,9 +13,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from app.api.monitoring import exposition
-from app.api.monitoring.exposition import Exposition
-from app.api.monitoring.meters import Meters
+from app.plugins.prometheus import exposition
+from app.plugins.prometheus.exposition import Exposition
+from app.plugins.prometheus.meters import Meters
 from app.store.errors import StoreUnavailable
 from tests.contract.scraping import loaded, scrape, value
 from tests.contract.world import World

@@ -15,12 +15,14 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from app.api.tracing import OpenTelemetry
 from app.model.ids import derive_id
 from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
+from app.plugins.assembly import Plugins
+from app.plugins.prometheus.meters import Meters
+from app.plugins.traces import OpenTelemetry
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.store.writes import AddRequirements, PutRescale, UnitOfWork
 from app.worker.job.mailbox import RequestDecision
@@ -37,6 +39,7 @@ TRACEPARENT = f"00-{CLIENTS_TRACE}-{CLIENTS_SPAN}-01"
 class Traced:
     world: World
     exporter: InMemorySpanExporter
+    traces: OpenTelemetry
 
     def spans(self, name: str | None = None) -> list[ReadableSpan]:
         return [span for span in self.exporter.get_finished_spans() if name in (None, span.name)]
@@ -71,10 +74,9 @@ def trace_of(span: ReadableSpan) -> str:
 @pytest.fixture
 async def traced(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Traced]:
     exporter = InMemorySpanExporter()
-    async with open_world(
-        sqlite_url, tmp_path, tracing=OpenTelemetry(SimpleSpanProcessor(exporter))
-    ) as world:
-        yield Traced(world, exporter)
+    traces = OpenTelemetry(SimpleSpanProcessor(exporter))
+    async with open_world(sqlite_url, tmp_path, plugins=Plugins(Meters(), traces)) as world:
+        yield Traced(world, exporter, traces)
 
 
 def wider(upper: int) -> dict[str, object]:
@@ -213,8 +215,7 @@ async def test_each_request_of_several_at_once_has_its_own_record(traced: Traced
 async def test_a_request_that_was_not_written_has_no_part_in_the_next_record(traced: Traced) -> None:
     world = traced.world
     job_id = await world.running(GRAPH | {"config": RESTART_AT_ONCE})
-    put, decided = traced.world.control_plane.tracing, Requirements("other", 2, ())
-    assert isinstance(put, OpenTelemetry)
+    put, decided = traced.traces, Requirements("other", 2, ())
     (record,) = await world.get(f"/jobs/{job_id}/rescales/history", limit=1)
     coming = derive_id(job_id, "rescale", record["number"] + 1)
     answer = RequirementsResult(2, True, rescale=coming)
@@ -232,8 +233,7 @@ async def test_a_request_keeps_its_record_if_other_bounds_come_into_force_in_its
 ) -> None:
     world = traced.world
     job_id = await world.running()
-    traces, decided = world.control_plane.tracing, Requirements("mine", 2, ())
-    assert isinstance(traces, OpenTelemetry)
+    traces, decided = traced.traces, Requirements("mine", 2, ())
     answer = RequirementsResult(2, True, rescale="uuid")
     traces.decision(job_id, lambda _: RequestDecision(RequirementsUpdated(decided), answer))(
         world.control_plane.job(job_id).state
@@ -260,8 +260,7 @@ async def test_a_defect_of_a_trace_changes_nothing(traced: Traced, monkeypatch: 
 
 
 async def test_only_so_many_jobs_are_remembered(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = traced.world.control_plane.tracing
-    assert isinstance(kept, OpenTelemetry)
+    kept = traced.traces
     monkeypatch.setattr(kept, "_jobs", LRUCache(1))
     jobs = [await traced.world.running() for _ in range(2)]
     assert (await traced.world.put(jobs[0], wider(3))).status_code == 200
@@ -279,16 +278,16 @@ def modules_after(code: str) -> Sequence[str]:
 
 
 def test_unless_it_is_asked_for_nothing_of_it_is_imported() -> None:
-    begin = "from app.main import _tracing\nfrom app.settings import Settings\n"
-    assert modules_after(begin + "_tracing(Settings(traces=False))") == []
-    assert modules_after(begin + "_tracing(Settings(traces=True)).close()") != []
+    begin = "from app.main import _plugins\nfrom app.settings import Settings\n"
+    assert modules_after(begin + "_plugins(Settings(traces=False))") == []
+    assert modules_after(begin + "_plugins(Settings(traces=True)).close()") != []
 
 
 def test_without_its_packages_the_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from app.main import StartRefused, _tracing
+    from app.main import StartRefused, _plugins
     from app.settings import Settings
 
-    monkeypatch.delitem(sys.modules, "app.api.tracing")
+    monkeypatch.delitem(sys.modules, "app.plugins.traces")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(StartRefused, match=r"pip install 'slotwise\[otel\]'"):
-        _tracing(Settings(traces=True))
+        _plugins(Settings(traces=True))

@@ -14,6 +14,8 @@ from sqlalchemy import text
 
 from app.api.app import create_app
 from app.api.info import ServerInfo
+from app.plugins.livy.numbers import ADD_NUMBER
+from app.plugins.livy.router import LIVY
 from app.settings import Settings
 from app.store.store import Store
 from app.worker.ownership import leases as ownership
@@ -65,7 +67,7 @@ async def another(rig: Rig) -> str:
 @asynccontextmanager
 async def served(rig: Rig) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(data_dir=rig.places.jobs_dir.parent, slots=8)
-    app = create_app(rig.plane, info=ServerInfo("0.1.0", 8, "http://localhost", settings))
+    app = create_app(rig.plane, info=ServerInfo("0.1.0", 8, "http://localhost", settings), additions=[LIVY])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         yield http
 
@@ -74,7 +76,7 @@ async def test_a_livy_batch_that_cannot_be_read_has_a_state_and_can_be_ended(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
-        job = await rig.plane.submit(graph(2), {}, is_livy_batch=True)
+        job = await rig.plane.submit(graph(2), {}, rows=[ADD_NUMBER])
         await rig.bring_up(job, 1)
         await rig.plane.close()
         await rewrite(rig.store, job, *DAMAGE["a state"])

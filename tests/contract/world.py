@@ -18,13 +18,12 @@ from starlette.types import ASGIApp
 from app.api.app import create_app
 from app.api.auth import Tokens
 from app.api.info import ServerInfo
-from app.api.monitoring.meters import Meters
+from app.plugins.assembly import Plugins
 from app.settings import Settings
 from app.store.store import Store
 from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.job.places import JobPlaces
-from app.worker.tracing import NO_TRACING, Tracing
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.hosts import ProtocolHost
 
@@ -89,6 +88,7 @@ class World:
     store: Store
     info: ServerInfo
     directory: Path
+    plugins: Plugins
 
     async def get(self, path: str, **params: Any) -> Any:
         answer = await self.http.get(path, params=params or None)
@@ -141,9 +141,10 @@ async def open_world(
     slots: int = SLOTS,
     migrate: bool = True,
     slot_holding_ms: int = 60_000,
-    tracing: Tracing = NO_TRACING,
+    plugins: Plugins | None = None,
 ) -> AsyncIterator[World]:
     """A started control plane on a database; its drivers end with it."""
+    plugins = plugins or Plugins.of_server(traces=False)
     store = await Store.open(url, owner=f"contract-{next(_owners)}", durable=False, migrate=migrate)
     apps: list[ASGIApp] = []
     host = ProtocolHost(lambda: apps[0])
@@ -159,17 +160,19 @@ async def open_world(
         new_id=lambda: secrets.token_hex(16),
         validate_states=True,
         slot_holding_ms=slot_holding_ms,
-        tracing=tracing,
+        observers=plugins.observers,
     )
     settings = Settings(data_dir=directory, database_url=url, slots=slots, port=8081)
     info = ServerInfo(version="0.1.0", slots=slots, url="http://127.0.0.1:8081", settings=settings)
-    apps.append(create_app(control_plane, info=info, tokens=tokens, meters=Meters(store)))
+    app = create_app(control_plane, info=info, tokens=tokens, additions=plugins.ADDITIONS)
+    plugins.add_layers(app)
+    apps.append(app)
     http = httpx.AsyncClient(
         transport=httpx.ASGITransport(apps[0]), base_url="http://localhost", timeout=PATIENCE_S
     )
     try:
         await control_plane.start()
-        yield World(apps[0], control_plane, host, http, store, info, directory)
+        yield World(apps[0], control_plane, host, http, store, info, directory, plugins)
     finally:
         await host.close()
         await control_plane.close()

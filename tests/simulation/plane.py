@@ -220,7 +220,6 @@ class FaultyStore:
     def __init__(self, incarnation: Incarnation, real: Store) -> None:
         self.owner = real.owner
         self.lease_ttl_ms = real.lease_ttl_ms
-        self.tell_commit = real.tell_commit
         self._incarnation = incarnation
         self._world = incarnation.world
         self._real = real

@@ -1,4 +1,4 @@
-"""Every operation of the API, by topic."""
+"""Every operation of the API itself, by topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from app.api.routers import (
     events,
     flink_pages,
     jobs,
-    livy,
     metrics,
     pages,
     requirements,
@@ -30,9 +29,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     attempts.router,
     submission.router,
     events.router,
-    livy.router,
     metrics.router,
-    metrics.monitoring,
     cluster.router,
     flink_pages.router,
     cluster.health,

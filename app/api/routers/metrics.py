@@ -1,31 +1,24 @@
-"""Metrics of the server, of executors, of jobs and of vertices; and all of them for Prometheus."""
+"""Metrics of the server, of executors, of jobs and of vertices."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from prometheus_client.exposition import gzip_accepted
 from pydantic import BeforeValidator, WithJsonSchema
-from starlette.requests import Request
-from starlette.responses import Response
 
-from app.api.answers import PiecewiseResponse
 from app.api.dependencies import Job, JobNow, Now, Plane
-from app.api.monitoring.exposition import Exposition
 from app.api.parameters import SomeOf, expected, names
 from app.api.render import metrics as render
 from app.api.routers.jobs import Vertex
-from app.api.routes import MetricsOperation, Operation
+from app.api.routes import Operation
 from app.api.schema.base import made_of
 from app.api.schema.jobs import AggregatedMetric, Executors, LoadHistory, Metric
 from app.worker.job.load_steps import STEPS
 
 router = APIRouter(tags=["metrics"], route_class=Operation)
-monitoring = APIRouter(tags=["metrics"], route_class=MetricsOperation)
 
 _STEPS_S: Final = {str(step_ms // 1000): step_ms for step_ms in STEPS}
-_TEXTS = ("text/plain", "application/openmetrics-text")
 
 
 def _step_ms(value: str | int) -> int:
@@ -115,29 +108,3 @@ async def get_vertex_subtask_metrics(
     """
     values = render.vertex_metrics(job, vertex.vertex, now_ms)
     return render.aggregated_metrics(values, names(get), agg.split(","))
-
-
-@monitoring.get(
-    "/metrics",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The metrics of docs/monitoring.md",
-            "content": {media_type: {"schema": {"type": "string"}} for media_type in _TEXTS},
-        }
-    },
-)
-async def get_metrics(request: Request, now_ms: Now) -> Response:
-    """Metrics for Prometheus
-
-    Counters of this server, and figures of the jobs that it owns, in Prometheus's text format or, if Accept asks for
-    it, as OpenMetrics. A token for metrics only is sufficient.
-    """
-    exposition: Exposition = request.app.state.exposition
-    headers = request.headers
-    answer = await exposition.answer(headers.get("accept", ""), now_ms)
-    told = {"Vary": "Accept, Accept-Encoding"}
-    body = answer.text
-    if gzip_accepted(headers.get("accept-encoding", "")):
-        body, told["Content-Encoding"] = answer.compressed, "gzip"
-    return PiecewiseResponse(body, headers=told, media_type=answer.content_type)

@@ -153,7 +153,6 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
     ),
 )
 async def put_resource_requirements(
-    request: Request,
     response: Response,
     job: Job,
     plane: Plane,
@@ -186,8 +185,7 @@ async def put_resource_requirements(
     )
     if dry_run:
         return render.dry_run(await plane.dry_run(job_id, update))
-    with plane.tracing.request("PUT", _PATH, job_id, request.scope["headers"]):
-        result = await plane.update_requirements(job_id, update)
+    result = await plane.update_requirements(job_id, update)
     response.headers["ETag"] = etag(result.version)
     if result.rescale is not None:
         response.headers["X-Slotwise-Rescale"] = result.rescale

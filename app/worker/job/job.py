@@ -25,13 +25,12 @@ from app.scheduler.adaptive.trial import coming_plan
 from app.store.writes import AddEvents, Write
 from app.worker.clock import JobClock
 from app.worker.job.attempts import Attempts
-from app.worker.job.batch_samples import BatchSamples
 from app.worker.job.bell import Bell
 from app.worker.job.building import Building
 from app.worker.job.drivers import event_of, query_started, with_time_for_executors
 from app.worker.job.executors_seen import ExecutorsSeen, noted
 from app.worker.job.files import make_working_dir
-from app.worker.job.load import Load, total_backlog
+from app.worker.job.load import Load
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
 from app.worker.job.own_checkpoints import refuse_checkpoint
@@ -80,7 +79,6 @@ class Job:
         )
         self.load = Load(self.clock.now_ms())
         self._meter = PaceMeter()
-        self._samples = BatchSamples()
         # (attempt, number): up to there its reports are in the mailbox or behind it.
         self.acknowledged = (0, 0)
         self._has_called = False
@@ -207,10 +205,10 @@ class Job:
         self.load.note(report, attempt, self.state.graph, now_ms, newest_ms)
         if report.type == "batch":
             self._meter.note(report)
-            self._keeper.batches += 1
-            self._keeper.records += report.input_rows
-            self._keeper.tracing.batch(self.job_id, report)
-            self._tell_of_batches(report, attempt, now_ms)
+            events = self._keeper.observers.batch_events(self, attempt, report, len(self._keeper.jobs))
+            if events:
+                # With the report's acknowledgement, so that they cost no transaction of their own.
+                self.worker.deliver(lambda _: None, AddEvents(events))
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)
@@ -222,13 +220,6 @@ class Job:
         elif (event := event_of(report, attempt, self._meter)) is not None:
             self.worker.deliver(event)
         self.acknowledged = (attempt, report.seq)
-
-    def _tell_of_batches(self, report: Report, attempt: int, now_ms: int) -> None:
-        """With the report's acknowledgement, so that an event costs no transaction of its own."""
-        waiting = total_backlog(self.load.queries.values())
-        event = self._samples.note(report, attempt, now_ms, backlog_rows=waiting, jobs=len(self._keeper.jobs))
-        if event is not None:
-            self.worker.deliver(lambda _: None, AddEvents((event,)))
 
     def _is_current_run(self, report: Report) -> bool:
         """Whether it is of the last run of its region. A BATCH program is one region, and each attempt a run of it."""

@@ -27,8 +27,6 @@ class JobsKnown:
         self._loading = set[str]()
         # Nor what is being submitted: it may be stored, and its submission goes on with it.
         self.submitting = set[str]()
-        # Of all jobs that were served here: their batches, and the records that these read.
-        self.batches = self.records = 0
 
     def view(self, job_id: str) -> JobView | None:
         job = self.jobs.get(job_id)

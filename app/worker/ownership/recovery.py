@@ -32,13 +32,13 @@ from app.worker.job.job import Job
 from app.worker.job.orders import implied_effects
 from app.worker.job.places import JobPlaces, misplaced, write_address
 from app.worker.job.stored_jobs import lay_out_files, quiet, read_view
+from app.worker.observer import Observers
 from app.worker.ownership.jobs_known import JobsKnown
 from app.worker.ownership.unreadable import UNKNOWN_SLOTS, UnreadableJobs, slots_in
 from app.worker.retrying import until_done
 from app.worker.slots.broker import OwnBroker, SlotBroker
 from app.worker.slots.doorbell import Bells, NoBells
 from app.worker.slots.shared_broker import SharedBroker
-from app.worker.tracing import NO_TRACING, Tracing
 
 log = structlog.get_logger()
 
@@ -57,10 +57,10 @@ class JobKeeper(JobsKnown):
         places: JobPlaces,
         clock: Clock,
         validate_states: bool = False,
-        tracing: Tracing = NO_TRACING,
+        observers: Observers,
     ) -> None:
         super().__init__()
-        self.tracing = tracing
+        self.observers = observers
         self.lease_certainty = LeaseCertainty(clock)
         # The other control planes that share the jobs, as of the last look.
         self.peers: list[Member] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -30,8 +30,8 @@ from app.store.writes import (
     FIRST_EPOCH,
     AddArtifact,
     AddEvents,
-    AddLivyBatch,
     AddRequirements,
+    AddRow,
     AddSubmissionKey,
     CreateJob,
     UnitOfWork,
@@ -105,10 +105,10 @@ class Submission:
         artifacts: Mapping[str, bytes],
         requested_by: str | None = None,
         *,
-        is_livy_batch: bool = False,
+        rows: Sequence[AddRow] = (),
         key: AddSubmissionKey | None = None,
     ) -> str:
-        """Make the job durable, start scheduling it, and return its id. ``is_livy_batch``: it gets a number besides.
+        """Make the job durable, start scheduling it, and return its id. ``rows`` are stored with it.
 
         Raises:
             KeyUsed: with ``key`` a job was submitted before.
@@ -131,7 +131,7 @@ class Submission:
             AddRequirements(requirements, now_ms),
             AddEvents(submission_events(state, now_ms)),
             *(AddArtifact(name, content) for name, content in artifacts.items()),
-            *[AddLivyBatch()] * is_livy_batch,
+            *rows,
             *([] if key is None else [key]),
         )
         job = self._keeper.build_new(state, now_ms, requested_by)

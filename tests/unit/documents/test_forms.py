@@ -11,9 +11,9 @@ import pytest
 from app.cli.autoscale_policy import PolicyForm
 from app.documents.form import Form, read_form
 from app.documents.graph import GraphForm
-from app.documents.livy import LivyForm
 from app.documents.program import ProgramForm
 from app.model.grapherrors import GraphErrors
+from app.plugins.livy.document import LivyForm
 
 GRAPH: dict[str, Any] = {
     "name": "job",

@@ -14,6 +14,7 @@ import pytest
 from app.model.plan import Rung
 from app.model.rescale import TerminatedReason
 from app.model.status import AttemptEnding, AttemptState, JobStatus
+from app.plugins.livy.numbers import ADD_NUMBER, page_of_numbers
 from app.store import statements
 from app.store.errors import (
     ConstraintViolated,
@@ -29,7 +30,6 @@ from app.store.writes import (
     AcknowledgeReports,
     AddArtifact,
     AddIdempotencyKey,
-    AddLivyBatch,
     AddRequirements,
     AddSubmissionKey,
     DescribeDriver,
@@ -196,10 +196,10 @@ async def test_what_builds_upon_a_refused_unit_is_refused_too(store: Store) -> N
 
 
 async def test_a_unit_that_is_committed_again_is_applied_once(store: Store) -> None:
-    created, changed = samples.creation().add(AddLivyBatch()), samples.put(JOB, 2)
+    created, changed = samples.creation().add(ADD_NUMBER), samples.put(JOB, 2)
     for unit in (created, created, changed, changed):
         await store.commit(unit)
-    assert await store.livy_page(0, 9) == (1, {JOB: 1})
+    assert await store.read(page_of_numbers, 0, 9) == (1, {JOB: 1})
     found = await store.load_job(JOB)
     assert found is not None and found.seq == 2
     assert len(await store.rescales(JOB)) == 2

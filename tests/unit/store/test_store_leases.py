@@ -14,6 +14,7 @@ from app.model.options import JobOptions
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import TerminatedReason
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
+from app.plugins.livy.numbers import ADD_NUMBER
 from app.store.errors import LeaseLost, StoreError
 from app.store.leases import LeaseHeld
 from app.store.statements import CLOCK_MS
@@ -24,7 +25,6 @@ from app.store.writes import (
     AddArtifact,
     AddEvents,
     AddIdempotencyKey,
-    AddLivyBatch,
     AddScalingPolicy,
     AddSubmissionKey,
     AddVersion,
@@ -89,7 +89,7 @@ WRITES: dict[type, Write] = {
         AddVersion(2, 1, "{}", JobOptions()),
         SetVersion(1),
         SetGraph(1, "{}"),
-        AddLivyBatch(),
+        ADD_NUMBER,
         AddSubmissionKey("me", "key", "hash", "hash"),
         AddScalingPolicy(ScalingPolicy(2, FloorCeiling(1, 8))),
     )

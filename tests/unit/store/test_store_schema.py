@@ -16,6 +16,7 @@ from sqlalchemy import CheckConstraint, Engine, inspect, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
+from app.plugins.livy.numbers import livy_batches
 from app.store import schema
 from app.store.__main__ import main as run_alembic
 from app.store.engine import create, parse_url
@@ -220,6 +221,10 @@ def test_the_migrations_make_every_constraint_and_index_of_the_tables(engine: En
             if index.get("dialect_options", {}).get(f"{engine.dialect.name}_where") is not None
         }
         assert reflected == partial, table.name
+
+
+def test_the_tables_of_plugins_are_among_them() -> None:
+    assert livy_batches in metadata.tables.values()
 
 
 def test_migrations_go_up_and_down_and_up_again(new_database_url: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from app.api.schema.base import Camel, Id
-from app.documents.livy import LivyState
+from app.plugins.livy.document import LivyState
 
 Number = Field(description="The number of the batch. A number is never used again.")
 

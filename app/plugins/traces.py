@@ -7,24 +7,25 @@ rescale that no request caused, or whose request an earlier owner of the job has
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final, ParamSpec
+from typing import Final
 
 import structlog
 from cachetools import LRUCache
-from opentelemetry.context import Context, get_current
+from fastapi import FastAPI
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.model.plan import Rung
 from app.model.protocol import Report
@@ -32,8 +33,9 @@ from app.model.rescale import RescaleRecord, TerminalState
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.store.writes import AddRequirements, PutRescale, UnitOfWork
+from app.worker.job.job import Job
 from app.worker.job.mailbox import RequestDecision
-from app.worker.tracing import Decide, Tracing
+from app.worker.observer import Decide, Observer
 
 log = structlog.get_logger()
 
@@ -41,26 +43,13 @@ JOBS_KEPT: Final = 10_000
 """Jobs of which the last change is remembered."""
 _TRACE_HEADERS: Final = frozenset({b"traceparent", b"tracestate"})
 _FLUSH_MS: Final = 2_000
+_ROUTE: Final = "/jobs/{jobid}/resource-requirements"
 _MS: Final = 1_000_000
 """In nanoseconds."""
 _ORDER_STATES: Final = frozenset({"Rescaling", "CreatingExecutionGraph"})
 """States of the scheduler in which a driver is told of a plan."""
 
 Attributes = dict[str, AttributeValue]
-P = ParamSpec("P")
-
-
-def _harmless(told: Callable[P, None]) -> Callable[P, None]:
-    """A defect of tracing is logged and does not affect the traced operation."""
-
-    @functools.wraps(told)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            told(*args, **kwargs)
-        except Exception:
-            log.exception("a trace met a defect")
-
-    return guarded
 
 
 @dataclass(slots=True)
@@ -105,7 +94,46 @@ class _Job:
     without_batch: _Rescaled | None = None
 
 
-class OpenTelemetry(Tracing):
+@dataclass(slots=True)
+class _Request:
+    """That is answered now. ``span``: begun if it is one for bounds. ``error``: why it is refused."""
+
+    headers: Sequence[tuple[bytes, bytes]]
+    span: Span | None = None
+    error: str | None = None
+
+
+_REQUEST: Final[ContextVar[_Request | None]] = ContextVar("traced_request", default=None)
+
+
+class TracedRequests:
+    """The layer that ends the span of a request for bounds, which `OpenTelemetry.decision` has begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "PUT":
+            await self._app(scope, receive, send)
+            return
+        request = _Request(scope["headers"])
+
+        async def noted(message: Message) -> None:
+            is_refusal = message["type"] == "http.response.start" and message["status"] >= 400
+            if is_refusal and request.span is not None:
+                request.span.set_status(Status(StatusCode.ERROR, request.error))
+            await send(message)
+
+        before = _REQUEST.set(request)
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            _REQUEST.reset(before)
+            if request.span is not None:
+                request.span.end()
+
+
+class OpenTelemetry(Observer):
     """Hands spans to ``processor``."""
 
     def __init__(self, processor: SpanProcessor) -> None:
@@ -118,38 +146,48 @@ class OpenTelemetry(Tracing):
         self._propagator = TraceContextTextMapPropagator()
         self._jobs: LRUCache[str, _Job] = LRUCache(JOBS_KEPT)
 
-    @contextlib.contextmanager
-    def request(
-        self, method: str, route: str, job_id: str, headers: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[None]:
-        carrier = {
-            name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE_HEADERS
-        }
-        with self._tracer.start_as_current_span(
-            f"{method} {route}",
-            self._propagator.extract(carrier, Context()),
-            SpanKind.SERVER,
-            {"http.request.method": method, "http.route": route, "slotwise.job.id": job_id},
-            record_exception=False,
-        ):
-            yield
+    def add_to(self, app: FastAPI) -> None:
+        """Let requests to ``app`` that are traced end when they are answered."""
+        app.add_middleware(TracedRequests)
 
     def decision(self, job_id: str, decide: Decide) -> Decide:
-        context = get_current()
+        request = _REQUEST.get()
+        context = Context() if request is None else self._begin(request, job_id)
 
         def traced(state: JobState) -> RequestDecision:
             began_ns = time.time_ns()
+            outcome: RequestDecision | Exception
             try:
-                decision = decide(state)
+                outcome = decide(state)
+                return outcome
             except Exception as error:
-                self._decided(job_id, context, began_ns, error)
+                outcome = error
+                if request is not None:
+                    request.error = f"{type(error).__name__}: {error}"
                 raise
-            self._decided(job_id, context, began_ns, decision)
-            return decision
+            finally:
+                try:
+                    self._decided(job_id, context, began_ns, outcome)
+                except Exception:
+                    log.exception("a trace met a defect")
 
         return traced
 
-    @_harmless
+    def _begin(self, request: _Request, job_id: str) -> Context:
+        """Begin the span of a request, below the one that its headers may name; the context inside it."""
+        carrier = {
+            name.decode(): value.decode("latin-1")
+            for name, value in request.headers
+            if name in _TRACE_HEADERS
+        }
+        request.span = self._tracer.start_span(
+            f"PUT {_ROUTE}",
+            self._propagator.extract(carrier, Context()),
+            SpanKind.SERVER,
+            {"http.request.method": "PUT", "http.route": _ROUTE, "slotwise.job.id": job_id},
+        )
+        return set_span_in_context(request.span, Context())
+
     def _decided(
         self, job_id: str, context: Context, began_ns: int, outcome: RequestDecision | Exception
     ) -> None:
@@ -161,7 +199,6 @@ class OpenTelemetry(Tracing):
             cause = _Cause(outcome.answer.version, outcome.event.requirements.uuid, context, began_ns)
             self._of(job_id).causes[outcome.answer.rescale] = cause
 
-    @_harmless
     def committed(self, unit: UnitOfWork, seconds: float) -> None:
         # Not those of the record alone: another version of the job may have replaced them in this very unit.
         written = {write.requirements.uuid for write in unit.writes if isinstance(write, AddRequirements)}
@@ -179,14 +216,15 @@ class OpenTelemetry(Tracing):
             if not record.is_open:
                 self._rescaled(unit.job_id, record)
 
-    @_harmless
     def ordered(self, job_id: str, plan_version: int) -> None:
         job = self._of(job_id)
         if plan_version > job.plan_version:
             job.plan_version, job.ordered_ms = plan_version, time.time_ns() // _MS
             job.batch = job.without_batch = None
 
-    @_harmless
+    def batch_reported(self, job: Job, attempt: int, report: Report, jobs: int) -> None:
+        self.batch(job.job_id, report)
+
     def batch(self, job_id: str, report: Report) -> None:
         job = self._of(job_id)
         if job.batch is None and report.whole_plan and report.plan_version >= job.plan_version:

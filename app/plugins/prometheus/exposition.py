@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 
-from app.api.monitoring.meters import Meters
 from app.api.render.metrics import batch_figures
 from app.model.jobgraph import JobVertex
 from app.model.status import JobStatus
+from app.plugins.prometheus.meters import Meters
 from app.scheduler.adaptive.state import JobState
 from app.worker.job.load import total_backlog
 from app.worker.views import Census, JobView
@@ -130,12 +130,14 @@ class Exposition:
                 vertices_left -= count
                 metrics.add_job(view, now_ms)
                 metrics.add_vertices(view)
-        left_out = {
+        own = {
             "jobs_without_series": without_jobs,
             "vertices_without_series": without_vertices,
             "event_streams": self._streams(),
+            "batches_total": self._meters.batches,
+            "records_total": self._meters.records,
         }
-        metrics.add(SERVER_FAMILIES, {}, server_figures(census, sums) | left_out)
+        metrics.add(SERVER_FAMILIES, {}, server_figures(census, sums) | own)
         for status in JobStatus:
             if not status.is_globally_terminal:
                 metrics.add(SERVER_FAMILIES, {"status": status.value}, {"jobs": sums.statuses[status]})
@@ -366,8 +368,6 @@ class Sums:
 def server_figures(census: Census, sums: Sums) -> Figures:
     """Of the server, and of all jobs that it owns together."""
     figures: Figures = {
-        "batches_total": census.batches,
-        "records_total": census.records,
         "rescales_open": sums.rescales_open,
         "jobs_unreadable": census.unreadable,
         "slots_offered": census.slots,

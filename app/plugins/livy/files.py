@@ -1,4 +1,4 @@
-"""Livy batches: which jobs they are, and the files that they name by path."""
+"""The files that Livy batches name by path."""
 
 from __future__ import annotations
 
@@ -9,43 +9,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.documents.livy import FileAsked
 from app.durablefiles import is_within, open_regular
 from app.model.sentences import shown
-from app.store.store import Store
-from app.worker.refusals import InvalidRequest, UnknownBatch
-from app.worker.retrying import reading
+from app.plugins.livy.document import FileAsked
+from app.worker.refusals import InvalidRequest
 
 _CHANGED = "It was changed while it was read. Try again"
-
-
-class LivyBatches:
-    """Which jobs are Livy batches, by number. Every server answers: it is in the database."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def number_of(self, job_id: str) -> int:
-        """Of a job that was submitted as a batch.
-
-        Raises:
-            UnknownBatch: it is not there any more.
-        """
-        number = await reading(self._store.livy_number(job_id))
-        if number is None:
-            raise UnknownBatch(f"Job {job_id} is no Livy batch.")
-        return number
-
-    async def job_of(self, number: int) -> str:
-        """Raises UnknownBatch: there is none with this number."""
-        job_id = await reading(self._store.job_of_livy_number(number))
-        if job_id is None:
-            raise UnknownBatch(f"There is no Livy batch {number}.")
-        return job_id
-
-    async def page(self, first: int, most: int) -> tuple[int, Mapping[str, int]]:
-        """How many there are, and the numbers by job of those from place ``first`` on."""
-        return await reading(self._store.livy_page(first, most))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api.additions import Additions
 from app.api.dependencies import Info, Plane, Principal, status_of
 from app.api.errors import ApiError, bad_request
-from app.api.forwarding import BATCH_JOB
+from app.api.forwarding import Forwarding
 from app.api.held_bytes import claim
 from app.api.info import ServerInfo
 from app.api.limits import FORM_LIMIT_BYTES
@@ -21,10 +22,12 @@ from app.api.openapi import form_schema, refusals, request_body
 from app.api.parameters import MAX_NUMBER, IdempotencyKey, WholeNumber
 from app.api.requests import read_json_object
 from app.api.routes import Operation
-from app.api.schema import livy as schema
-from app.documents.livy import LivyBatch, LivyForm, in_words_of_livy, livy_state, parse_livy_batch
 from app.model.grapherrors import GraphErrors
 from app.model.status import JobStatus
+from app.plugins.livy import schema
+from app.plugins.livy.document import LivyBatch, LivyForm, in_words_of_livy, livy_state, parse_livy_batch
+from app.plugins.livy.files import find_files, read_files
+from app.plugins.livy.numbers import ADD_NUMBER, job_of_number, number_of_job, page_of_numbers
 from app.worker.control_plane import ControlPlane
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.refusals import (
@@ -34,7 +37,6 @@ from app.worker.refusals import (
     Unavailable,
     UnknownJob,
 )
-from app.worker.requests.livy import find_files, read_files
 from app.worker.requests.submission_keys import key_of
 from app.worker.retrying import reading
 from app.worker.views import JobView
@@ -43,8 +45,32 @@ _MAX_NUMBER = 2**31 - 1
 _PAGE = 100
 _MAX_PAGE = 1000
 _LAST_LINES = 10
+_MAX_DIGITS = 10
+"""Longer numbers are not given."""
+_JOB_ID = "slotwise.batch_job"
+"""Where the scope of a request has the id of the job whose number is in the path, once it is known."""
 
-router = APIRouter(prefix="/batches", tags=["livy"], route_class=Operation)
+
+class BatchOperation(Operation):
+    """Where several servers share the jobs, the owner of the batch answers it."""
+
+    async def forwarded(self, request: Request, forwarding: Forwarding) -> Response | None:
+        number = request.scope["path_params"].get("batchid")
+        if number is None:
+            return await super().forwarded(request, forwarding)
+        job_id = None
+        if number.isdecimal() and len(number) < _MAX_DIGITS:
+            with contextlib.suppress(Unavailable):
+                store = request.app.state.control_plane.store
+                job_id = request.scope[_JOB_ID] = await reading(store.read(job_of_number, int(number)))
+        # Of a batch that is not there, nothing is to be shown.
+        return None if job_id is None else await forwarding.answer(request, job_id)
+
+
+router = APIRouter(prefix="/batches", tags=["livy"], route_class=BatchOperation)
+LIVY: Final = Additions(
+    (router,), (("livy", "Batches as Livy has them, for its clients. Each is a job."),), (LivyForm,)
+)
 
 Size = Annotated[int, WholeNumber(1, _MAX_PAGE), Query(description="At most so many.")]
 Number = Annotated[
@@ -65,7 +91,10 @@ async def _body(request: Request) -> tuple[LivyBatch, dict[str, object]]:
 
 
 async def _job_id(request: Request, batchid: Number, plane: Plane) -> str:
-    return request.scope.get(BATCH_JOB) or await plane.livy.job_of(batchid)
+    job_id: str | None = request.scope.get(_JOB_ID) or await reading(plane.store.read(job_of_number, batchid))
+    if job_id is None:
+        raise ApiError(404, f"There is no Livy batch {batchid}.")
+    return job_id
 
 
 BatchJobId = Annotated[str, Depends(_job_id)]
@@ -114,14 +143,14 @@ async def create_batch(
 
     async def submitted() -> str:
         graph = await plane.submission.graph_of(batch.program, files)
-        return await plane.submit(graph, files, principal, is_livy_batch=True, key=key)
+        return await plane.submit(graph, files, principal, rows=[ADD_NUMBER], key=key)
 
     try:
         job_id = await plane.submission.keys.once(key, submitted)
     except InvalidRequest as error:
         raise bad_request(*map(in_words_of_livy, error.errors)) from None
     try:
-        number = await plane.livy.number_of(job_id)
+        number = await reading(plane.store.read(number_of_job, job_id))
         if key is not None and (control_planes := request.app.state.control_planes) is not None:
             # It may be the job of another one.
             await reading(control_planes.look_up(job_id))
@@ -130,6 +159,8 @@ async def create_batch(
         raise kind(
             f"Job {job_id} was submitted, but its number as a batch cannot be read: {error}"
         ) from error
+    if number is None:
+        raise ApiError(404, f"Job {job_id} is no Livy batch.")
     response.headers["Location"] = f"/batches/{number}"
     return _batch(number, _unreadable(plane).get(job_id) or plane.job(job_id), info.url)
 
@@ -187,7 +218,7 @@ async def list_batches(
     size: Size = _PAGE,
 ) -> schema.LivyBatchList:
     """The jobs that were submitted as batches, oldest first"""
-    total, numbers = await plane.livy.page(first, size)
+    total, numbers = await reading(plane.store.read(page_of_numbers, first, size))
     sessions, unreadable = [], _unreadable(plane)
     for job_id, number in numbers.items():
         # It may have been forgotten meanwhile.

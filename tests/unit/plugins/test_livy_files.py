@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.documents.livy import FileAsked
+from app.plugins.livy.document import FileAsked
+from app.plugins.livy.files import find_files, read_files
 from app.worker.refusals import InvalidRequest
-from app.worker.requests.livy import find_files, read_files
 
 SECRET = "TOKEN = 1\n"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.model.protocol import Report
 from app.model.public_event import PublicEvent
-from app.worker.job.batch_samples import EVERY_MS, EVERY_MS_OF_ALL, BatchSamples
+from app.plugins.batch_samples import EVERY_MS, EVERY_MS_OF_ALL, BatchSamples
 from tests.unit.scheduler.driving import T0_MS
 
 

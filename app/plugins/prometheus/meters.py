@@ -14,12 +14,14 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 from app.model.plan import Rung
+from app.model.protocol import Report
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import TerminalState, TriggerCause
 from app.model.status import TERMINAL_STATUSES
 from app.store.errors import LeaseLost, StoreError, StoreUnavailable
-from app.store.store import Store
 from app.store.writes import AddEvents, UnitOfWork
+from app.worker.job.job import Job
+from app.worker.observer import Observer
 
 # When a counter began is what nobody asks here, and it doubles the number of series.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -55,10 +57,11 @@ class _Registry(CollectorRegistry):
         return functools.cache(Histogram(name, text, labels, buckets=buckets, registry=self).labels)
 
 
-class Meters:
-    """Of one server. ``store``: what it commits is counted. ``registry`` is what a scrape reads."""
+class Meters(Observer):
+    """Of one server. ``registry`` is what a scrape reads. ``batches`` and ``records``: what drivers have reported."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self) -> None:
+        self.batches = self.records = 0
         self.registry = registry = _Registry()
         ProcessCollector(registry=registry)
         self._jobs = _JobMeters(registry)
@@ -84,9 +87,6 @@ class Meters:
         # From the start, here and below: of a series that begins with 1 Prometheus sees no increase.
         for reason in ("unavailable", "lease-lost", "refused"):
             self._failed_commits(reason)
-        if store is not None:
-            store.tell_commit.append(self._committed)
-            store.tell_failure = self._not_committed
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered. ``route``: the template of its path, or `NO_ROUTE`."""
@@ -94,13 +94,17 @@ class Meters:
         self._requests(method, route, status).inc()
         self._request_seconds(method, route).observe(seconds)
 
-    def _committed(self, unit: UnitOfWork, seconds: float) -> None:
+    def batch_reported(self, job: Job, attempt: int, report: Report, jobs: int) -> None:
+        self.batches += 1
+        self.records += report.input_rows
+
+    def committed(self, unit: UnitOfWork, seconds: float) -> None:
         self._commit_seconds.observe(seconds)
         for write in unit.writes:
             if isinstance(write, AddEvents):
                 self._jobs.note(write.events)
 
-    def _not_committed(self, error: StoreError) -> None:
+    def not_committed(self, error: StoreError) -> None:
         reason = "refused"
         if isinstance(error, StoreUnavailable):
             reason = "unavailable"

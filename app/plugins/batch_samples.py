@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from app.model.protocol import Report
 from app.model.public_event import PublicEvent, PublicEventType
+from app.worker.job.job import Job
+from app.worker.job.load import total_backlog
+from app.worker.observer import Observer
 
 EVERY_MS: Final = 60_000
 """Between two of a job at least, but for the first one of an attempt."""
@@ -45,3 +49,15 @@ class BatchSamples:
         self._since_ms = now_ms
         self._batches = self._rows = self._longest_ms = 0
         return PublicEvent(PublicEventType.BATCHES, now_ms, fields)
+
+
+class SampledBatches(Observer):
+    """The samples of all jobs of a server, each for as long as the job is served."""
+
+    def __init__(self) -> None:
+        self._of_jobs: WeakKeyDictionary[Job, BatchSamples] = WeakKeyDictionary()
+
+    def batch_reported(self, job: Job, attempt: int, report: Report, jobs: int) -> PublicEvent | None:
+        samples = self._of_jobs.setdefault(job, BatchSamples())
+        backlog_rows = total_backlog(job.load.queries.values())
+        return samples.note(report, attempt, job.clock.now_ms(), backlog_rows=backlog_rows, jobs=jobs)

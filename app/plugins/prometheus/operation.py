@@ -1,0 +1,88 @@
+"""Metrics for Prometheus: the operation that a scrape calls, and what counts requests."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from fastapi import APIRouter, FastAPI
+from prometheus_client.exposition import gzip_accepted
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.additions import Additions
+from app.api.answers import PiecewiseResponse
+from app.api.dependencies import Now
+from app.api.routes import MetricsOperation
+from app.plugins.prometheus.exposition import Exposition
+from app.plugins.prometheus.meters import NO_ROUTE, Meters
+
+_TEXTS: Final = ("text/plain", "application/openmetrics-text")
+
+router = APIRouter(tags=["metrics"], route_class=MetricsOperation)
+
+
+PROMETHEUS: Final = Additions((router,))
+
+
+def add_to(app: FastAPI, meters: Meters) -> None:
+    """Let ``app`` answer scrapes with ``meters``, which count its requests."""
+    state = app.state
+    state.exposition = Exposition(
+        meters,
+        state.control_plane.census,
+        lambda: state.streams.count,
+        jobs_max=state.info.settings.metrics_jobs_max,
+        version=state.info.version,
+    )
+    app.add_middleware(RequestCounts, meters=meters)
+
+
+class RequestCounts:
+    """The layer that counts each request when its answer begins: a stream may go on for days."""
+
+    def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
+        self._app, self._meters = app, meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = scope.get("route")
+                path = NO_ROUTE if route is None else route.path
+                took_s = time.perf_counter() - began_s
+                self._meters.answered(scope["method"], path, message["status"], took_s)
+            await send(message)
+
+        await self._app(scope, receive, counted)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The metrics of docs/monitoring.md",
+            "content": {media_type: {"schema": {"type": "string"}} for media_type in _TEXTS},
+        }
+    },
+)
+async def get_metrics(request: Request, now_ms: Now) -> Response:
+    """Metrics for Prometheus
+
+    Counters of this server, and figures of the jobs that it owns, in Prometheus's text format or, if Accept asks for
+    it, as OpenMetrics. A token for metrics only is sufficient.
+    """
+    exposition: Exposition = request.app.state.exposition
+    headers = request.headers
+    answer = await exposition.answer(headers.get("accept", ""), now_ms)
+    told = {"Vary": "Accept, Accept-Encoding"}
+    body = answer.text
+    if gzip_accepted(headers.get("accept-encoding", "")):
+        body, told["Content-Encoding"] = answer.compressed, "gzip"
+    return PiecewiseResponse(body, headers=told, media_type=answer.content_type)
