@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -21,6 +21,7 @@ from app.api.auth import TokenFile, TokenFileError
 from app.api.event_streams import STREAMS_MAX
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
+from app.api.plugin import Plugin
 from app.api.server import PortRefused, Server, bind, listen, raise_descriptor_limit, url_of
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.driveruser import DriverUser, DriverUserError
@@ -32,7 +33,7 @@ from app.cluster.ports import ExecutorCluster
 from app.cluster.runtimes import Runtimes
 from app.logs import configure_logs
 from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
-from app.plugins.assembly import Plugins
+from app.plugins.assembly import plugins_of
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
@@ -98,7 +99,8 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
         raise StartRefused(str(error)) from error
     connections_max = raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        stack.callback(plugins.close)
+        for plugin in plugins:
+            stack.callback(plugin.close)
         listener = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
         url = url_of(listener)
         membership = _claim(stack, settings, data_dir, url)
@@ -120,9 +122,8 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
                 forwarding=running.forwarding,
                 # Those who follow events leave connections to everybody else.
                 streams_max=min(STREAMS_MAX, connections_max // 2),
-                additions=plugins.ADDITIONS,
+                plugins=plugins,
             )
-            plugins.add_layers(app)
             server = Server(app, connections_max=connections_max, let_go=control_plane.close)
             _spare_collector()
             listen(listener)
@@ -170,7 +171,7 @@ async def _running(
     archive: ArchiveBuilder,
     url: str,
     new_host: Callable[[ExecutorCluster | None], EmbeddedHost],
-    plugins: Plugins,
+    plugins: Sequence[Plugin],
 ) -> AsyncIterator[_Running]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
     lease_ttl_ms = int(settings.lease_seconds * 1000)
@@ -188,7 +189,7 @@ async def _running(
         new_id=lambda: secrets.token_hex(16),
         offer=offer,
         shown=shown_of(spark),
-        observers=plugins.observers,
+        observers=plugins,
         validate_states=settings.validate_states,
         slot_holding_ms=settings.slot_holding_ms,
     )
@@ -235,9 +236,9 @@ async def _prepare_drivers(settings: Settings, host: EmbeddedHost, archive: Arch
         await archive.ensure()
 
 
-def _plugins(settings: Settings) -> Plugins:
+def _plugins(settings: Settings) -> Sequence[Plugin]:
     try:
-        return Plugins.of_server(traces=settings.traces)
+        return plugins_of(traces=settings.traces)
     except ImportError as error:
         sentence = "traces: packages of OpenTelemetry are missing: pip install 'slotwise[otel]'."
         raise StartRefused(sentence) from error

@@ -12,7 +12,6 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
-from app.api.additions import Additions
 from app.api.answers import json_bytes
 from app.api.auth import Tokens
 from app.api.errors import add_error_handlers
@@ -21,6 +20,7 @@ from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.middleware import Callers, Exchange
 from app.api.openapi import openapi_document
+from app.api.plugin import Plugin
 from app.api.record_cache import AnswerCache, Rendered
 from app.api.routers import ROUTERS
 from app.api.routes import Routes
@@ -35,7 +35,7 @@ _MAX_ENDED_JOBS = 20_000
 class SlotwiseApi(FastAPI):
     """FastAPI with a router that finds operations by the segments of a path."""
 
-    def __init__(self, version: str, additions: tuple[Additions, ...] = (), *, with_tokens: bool) -> None:
+    def __init__(self, version: str, plugins: Sequence[Plugin] = (), *, with_tokens: bool) -> None:
         super().__init__(
             title="Slotwise",
             version=version,
@@ -43,8 +43,9 @@ class SlotwiseApi(FastAPI):
             # Nothing here sets it up, and left on it looks for its set-up in the environment with each request.
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
-        self.router = Routes(_routers(additions))
-        self.document = _document(version, additions, with_tokens=with_tokens)
+        kinds = tuple(type(each) for each in plugins)
+        self.router = Routes(_routers(kinds))
+        self.document = _document(version, kinds, with_tokens=with_tokens)
 
     def build_middleware_stack(self) -> ASGIApp:
         """What was added, and the handlers of refusals. FastAPI has four layers more, which each request would pass:
@@ -68,17 +69,17 @@ def create_app(
     control_planes: ControlPlanes | None = None,
     forwarding: Forwarding | None = None,
     streams_max: int = STREAMS_MAX,
-    additions: Sequence[Additions] = (),
+    plugins: Sequence[Plugin] = (),
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
 
     ``control_planes`` and ``forwarding``: where several share the jobs.
-    ``streams_max``: how many clients may follow events. ``additions``: what it has besides.
+    ``streams_max``: how many clients may follow events. ``plugins``: what hangs on it.
     """
     if tokens is not None:
         told = info.warnings
         info = replace(info, warnings=lambda: [*told(), *tokens.problems()])
-    app = SlotwiseApi(info.version, tuple(additions), with_tokens=tokens is not None)
+    app = SlotwiseApi(info.version, plugins, with_tokens=tokens is not None)
     app.state.control_plane = control_plane
     app.state.info = info
     app.state.records = Rendered(_MAX_RECORDS)
@@ -93,6 +94,8 @@ def create_app(
     # The last one is the outermost.
     app.add_middleware(Callers, tokens=tokens)
     app.add_middleware(Exchange)
+    for each in plugins:
+        each.add_to(app)
     return app
 
 
@@ -104,11 +107,11 @@ def _vertex_names(control_plane: ControlPlane, job_id: str) -> dict[str, str]:
     return {vertex.id: vertex.name for vertex in graph.vertices}
 
 
-def _routers(additions: tuple[Additions, ...]) -> tuple[APIRouter, ...]:
-    return (*ROUTERS, *(router for each in additions for router in each.routers))
+def _routers(plugins: tuple[type[Plugin], ...]) -> tuple[APIRouter, ...]:
+    return (*ROUTERS, *(router for each in plugins for router in each.routers))
 
 
 @functools.cache
-def _document(version: str, additions: tuple[Additions, ...], *, with_tokens: bool) -> bytes:
-    routes = Routes(_routers(additions)).routes
-    return json_bytes(openapi_document(routes, version, additions, with_tokens=with_tokens))
+def _document(version: str, plugins: tuple[type[Plugin], ...], *, with_tokens: bool) -> bytes:
+    routes = Routes(_routers(plugins)).routes
+    return json_bytes(openapi_document(routes, version, plugins, with_tokens=with_tokens))

@@ -35,8 +35,8 @@ def route_path(scope: Scope) -> str:
 
 
 class Exchange:
-    """One request and its answer, the outermost layer but for additions: paths with and without `/v1`, the request id,
-    HEAD without a body, the bytes that bodies hold, and a crash of ours as a 500."""
+    """One request and its answer, the outermost layer of our own: paths with and without `/v1`, the request id, HEAD
+    without a body, the bytes that bodies hold, and a crash of ours as a 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
-from app.api.additions import Additions
 from app.api.errors import UNAUTHORIZED
+from app.api.plugin import Plugin
 from app.api.schema.base import Errors
 from app.documents.form import Form
 from app.documents.graph import GraphForm
@@ -42,11 +42,11 @@ are `{"errors": [...]}`, one sentence each. Ids are 32 hexadecimal digits. Unkno
 
 
 def openapi_document(
-    routes: Sequence[BaseRoute], version: str, additions: Sequence[Additions] = (), *, with_tokens: bool
+    routes: Sequence[BaseRoute], version: str, plugins: Sequence[type[Plugin]] = (), *, with_tokens: bool
 ) -> dict[str, Any]:
-    """The document. ``routes`` has those of ``additions`` too; ``with_tokens``: the server asks for bearer tokens."""
-    tags = [*_TAGS.items(), *(tag for each in additions for tag in each.tags)]
-    documents: list[type[Form]] = [*_DOCUMENTS, *(form for each in additions for form in each.forms)]
+    """The document. ``routes`` has those of ``plugins`` too; ``with_tokens``: the server asks for bearer tokens."""
+    tags = [*_TAGS.items(), *(tag for each in plugins for tag in each.tags.items())]
+    documents: list[type[Form]] = [*_DOCUMENTS, *(form for each in plugins for form in each.forms)]
     document = get_openapi(
         title="Slotwise",
         version=version,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from app.api.plugin import Plugin
 from app.model.protocol import Report
 from app.model.public_event import PublicEvent, PublicEventType
 from app.worker.job.job import Job
 from app.worker.job.load import total_backlog
-from app.worker.observer import Observer
 
 EVERY_MS: Final = 60_000
 """Between two of a job at least, but for the first one of an attempt."""
@@ -51,7 +51,7 @@ class BatchSamples:
         return PublicEvent(PublicEventType.BATCHES, now_ms, fields)
 
 
-class SampledBatches(Observer):
+class SampledBatches(Plugin):
     """The samples of all jobs of a server, each for as long as the job is served."""
 
     def __init__(self) -> None:

@@ -8,7 +8,6 @@ rescale that no request caused, or whose request an earlier owner of the job has
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -22,11 +21,12 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.plugin import Plugin
 from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.rescale import RescaleRecord, TerminalState
@@ -35,7 +35,7 @@ from app.scheduler.adaptive.state import JobState
 from app.store.writes import AddRequirements, PutRescale, UnitOfWork
 from app.worker.job.job import Job
 from app.worker.job.mailbox import RequestDecision
-from app.worker.observer import Decide, Observer
+from app.worker.observer import Decide
 
 log = structlog.get_logger()
 
@@ -94,16 +94,10 @@ class _Job:
     without_batch: _Rescaled | None = None
 
 
-@dataclass(slots=True)
-class _Request:
-    """That is answered now. ``span``: begun if it is one for bounds. ``error``: why it is refused."""
-
-    headers: Sequence[tuple[bytes, bytes]]
-    span: Span | None = None
-    error: str | None = None
-
-
-_REQUEST: Final[ContextVar[_Request | None]] = ContextVar("traced_request", default=None)
+_SCOPE: Final[ContextVar[Scope | None]] = ContextVar("traced_scope", default=None)
+"""Of the PUT that is answered now. What is known of its span is kept in it."""
+_SPAN: Final = "slotwise.span"
+_ERROR: Final = "slotwise.span.error"
 
 
 class TracedRequests:
@@ -116,24 +110,23 @@ class TracedRequests:
         if scope["type"] != "http" or scope["method"] != "PUT":
             await self._app(scope, receive, send)
             return
-        request = _Request(scope["headers"])
 
         async def noted(message: Message) -> None:
             is_refusal = message["type"] == "http.response.start" and message["status"] >= 400
-            if is_refusal and request.span is not None:
-                request.span.set_status(Status(StatusCode.ERROR, request.error))
+            if is_refusal and (span := scope.get(_SPAN)) is not None:
+                span.set_status(Status(StatusCode.ERROR, scope.get(_ERROR)))
             await send(message)
 
-        before = _REQUEST.set(request)
+        before = _SCOPE.set(scope)
         try:
             await self._app(scope, receive, noted)
         finally:
-            _REQUEST.reset(before)
-            if request.span is not None:
-                request.span.end()
+            _SCOPE.reset(before)
+            if (span := scope.get(_SPAN)) is not None:
+                span.end()
 
 
-class OpenTelemetry(Observer):
+class OpenTelemetry(Plugin):
     """Hands spans to ``processor``."""
 
     def __init__(self, processor: SpanProcessor) -> None:
@@ -147,12 +140,11 @@ class OpenTelemetry(Observer):
         self._jobs: LRUCache[str, _Job] = LRUCache(JOBS_KEPT)
 
     def add_to(self, app: FastAPI) -> None:
-        """Let requests to ``app`` that are traced end when they are answered."""
         app.add_middleware(TracedRequests)
 
     def decision(self, job_id: str, decide: Decide) -> Decide:
-        request = _REQUEST.get()
-        context = Context() if request is None else self._begin(request, job_id)
+        scope = _SCOPE.get()
+        context = Context() if scope is None else self._begin(scope, job_id)
 
         def traced(state: JobState) -> RequestDecision:
             began_ns = time.time_ns()
@@ -162,8 +154,8 @@ class OpenTelemetry(Observer):
                 return outcome
             except Exception as error:
                 outcome = error
-                if request is not None:
-                    request.error = f"{type(error).__name__}: {error}"
+                if scope is not None:
+                    scope[_ERROR] = f"{type(error).__name__}: {error}"
                 raise
             finally:
                 try:
@@ -173,20 +165,19 @@ class OpenTelemetry(Observer):
 
         return traced
 
-    def _begin(self, request: _Request, job_id: str) -> Context:
+    def _begin(self, scope: Scope, job_id: str) -> Context:
         """Begin the span of a request, below the one that its headers may name; the context inside it."""
+        headers = scope["headers"]
         carrier = {
-            name.decode(): value.decode("latin-1")
-            for name, value in request.headers
-            if name in _TRACE_HEADERS
+            name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE_HEADERS
         }
-        request.span = self._tracer.start_span(
+        span = scope[_SPAN] = self._tracer.start_span(
             f"PUT {_ROUTE}",
             self._propagator.extract(carrier, Context()),
             SpanKind.SERVER,
             {"http.request.method": "PUT", "http.route": _ROUTE, "slotwise.job.id": job_id},
         )
-        return set_span_in_context(request.span, Context())
+        return set_span_in_context(span, Context())
 
     def _decided(
         self, job_id: str, context: Context, began_ns: int, outcome: RequestDecision | Exception

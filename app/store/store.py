@@ -66,9 +66,9 @@ class Store:
         self._probe_at = 0.0
         self.tell_events: Callable[[], None] = lambda: None
         """Called when `commit` has committed events, so that the readers for followers can read them."""
-        self.tell_commit: Callable[[UnitOfWork, float], None] = lambda _unit, _seconds: None
+        self.tell_commit: Callable[[UnitOfWork, float], object] = lambda _unit, _seconds: None
         """Called with what `commit` has made durable, and how long that took."""
-        self.tell_failure: Callable[[StoreError], None] = lambda _error: None
+        self.tell_failure: Callable[[StoreError], object] = lambda _error: None
         """Called with why `commit` could not."""
         self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
 

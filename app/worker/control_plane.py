@@ -104,7 +104,9 @@ class ControlPlane:
     ) -> None:
         """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
         self._observers = Observers(observers)
-        store.tell_commit, store.tell_failure = self._observers.committed, self._observers.not_committed
+        tell = self._observers.tell
+        store.tell_commit = lambda unit, seconds: tell(lambda each: each.committed(unit, seconds))
+        store.tell_failure = lambda error: tell(lambda each: each.not_committed(error))
         self.store = store
         self._host, self._places, self.working_dir = host, places, places.working_dir
         self.clock = clock
@@ -412,7 +414,7 @@ class ControlPlane:
         )
         job.attempts.registered(attempt, registration)
         orders = job.orders()
-        self._observers.ordered(job_id, orders.plan_version)
+        self._observers.tell(lambda each: each.ordered(job_id, orders.plan_version))
         return orders
 
     async def driver_orders(
@@ -437,7 +439,7 @@ class ControlPlane:
             any_slots=slots is None,
             wait_ms=wait_ms,
         )
-        self._observers.ordered(job_id, orders.plan_version)
+        self._observers.tell(lambda each: each.ordered(job_id, orders.plan_version))
         return orders
 
     async def driver_reports(

@@ -5,7 +5,7 @@ The control plane has any number of observers (`Observers`) and knows none of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -48,37 +48,18 @@ class Observer:
         return decide
 
 
-class Observers(Observer):
-    """Several as one. A defect of one of them is logged, and changes nothing for the jobs and the others."""
-
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
-        self._observers = tuple(observers)
-
-    def committed(self, unit: UnitOfWork, seconds: float) -> None:
-        self._tell(lambda each: each.committed(unit, seconds))
-
-    def not_committed(self, error: StoreError) -> None:
-        self._tell(lambda each: each.not_committed(error))
-
-    def batch_events(self, job: Job, attempt: int, report: Report, jobs: int) -> tuple[PublicEvent, ...]:
-        """What all of them want to be told of the job's batches."""
-        found = self._tell(lambda each: each.batch_reported(job, attempt, report, jobs))
-        return tuple(event for event in found if event is not None)
-
-    def ordered(self, job_id: str, plan_version: int) -> None:
-        self._tell(lambda each: each.ordered(job_id, plan_version))
+class Observers(tuple[Observer, ...]):
+    """Those of one control plane."""
 
     def decision(self, job_id: str, decide: Decide) -> Decide:
-        def take_note(each: Observer) -> None:
-            nonlocal decide
+        for each in self:
             decide = each.decision(job_id, decide)
-
-        self._tell(take_note)
         return decide
 
-    def _tell(self, tell: Callable[[Observer], T]) -> list[T]:
+    def tell(self, tell: Callable[[Observer], T]) -> list[T]:
+        """What ``tell`` gives for each of them. A defect of one is logged, and the jobs and the others go on."""
         found = []
-        for each in self._observers:
+        for each in self:
             try:
                 found.append(tell(each))
             except Exception:

@@ -16,7 +16,7 @@ import httpx
 from app.api.app import create_app
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
-from app.plugins.assembly import Plugins
+from app.plugins.assembly import plugins_of
 from app.settings import Settings
 from app.store.leases import full_name
 from app.store.members import Member, Members
@@ -104,10 +104,8 @@ async def server(
     forwarding = Forwarding(cluster, transport=_Transport(network))
     settings = Settings(data_dir=directory, database_url=url, slots=8)
     info = ServerInfo("0.1.0", 8, member.url, settings)
-    app = create_app(
-        rig.plane, info=info, control_planes=cluster, forwarding=forwarding, additions=Plugins.ADDITIONS
-    )
-    Plugins.of_server(traces=False).add_layers(app)
+    plugins = plugins_of(traces=False)
+    app = create_app(rig.plane, info=info, control_planes=cluster, forwarding=forwarding, plugins=plugins)
     network.apps[name] = app
     http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=member.url, timeout=20)
     try:

@@ -15,7 +15,6 @@ import pytest
 
 from app.api.app import create_app
 from app.model.status import JobStatus
-from app.plugins.assembly import Plugins
 from app.plugins.batch_samples import SampledBatches
 from app.plugins.prometheus import exposition
 from app.store.errors import StoreError, StoreUnavailable
@@ -184,8 +183,7 @@ async def test_a_stream_is_counted_as_soon_as_it_begins(world: World) -> None:
 async def another_face(world: World, jobs_max: int) -> AsyncIterator[httpx.AsyncClient]:
     settings = world.info.settings.model_copy(update={"metrics_jobs_max": jobs_max})
     info = dataclasses.replace(world.info, settings=settings)
-    app = create_app(world.control_plane, info=info, additions=Plugins.ADDITIONS)
-    world.plugins.add_layers(app)
+    app = create_app(world.control_plane, info=info, plugins=world.plugins)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         yield http
 

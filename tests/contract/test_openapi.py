@@ -23,13 +23,13 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 import app.web
 from app.api.app import SlotwiseApi
-from app.plugins.assembly import Plugins
+from app.plugins.assembly import plugins_of
 from tests.contract.live import listening
 from tests.contract.world import World, bounds, open_world
 
 EXAMPLES_PER_OPERATION = 12
 SWAGGER_UI = Path(app.web.__file__).parent / "swagger-ui"
-API = SlotwiseApi("0.1.0", Plugins.ADDITIONS, with_tokens=False)
+API = SlotwiseApi("0.1.0", plugins_of(traces=False), with_tokens=False)
 DOCUMENT = API.openapi()
 OPERATIONS = [
     (method, path, operation)

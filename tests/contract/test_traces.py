@@ -20,8 +20,6 @@ from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
-from app.plugins.assembly import Plugins
-from app.plugins.prometheus.meters import Meters
 from app.plugins.traces import OpenTelemetry
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.store.writes import AddRequirements, PutRescale, UnitOfWork
@@ -75,7 +73,7 @@ def trace_of(span: ReadableSpan) -> str:
 async def traced(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Traced]:
     exporter = InMemorySpanExporter()
     traces = OpenTelemetry(SimpleSpanProcessor(exporter))
-    async with open_world(sqlite_url, tmp_path, plugins=Plugins(Meters(), traces)) as world:
+    async with open_world(sqlite_url, tmp_path, plugins=[traces]) as world:
         yield Traced(world, exporter, traces)
 
 
@@ -280,7 +278,7 @@ def modules_after(code: str) -> Sequence[str]:
 def test_unless_it_is_asked_for_nothing_of_it_is_imported() -> None:
     begin = "from app.main import _plugins\nfrom app.settings import Settings\n"
     assert modules_after(begin + "_plugins(Settings(traces=False))") == []
-    assert modules_after(begin + "_plugins(Settings(traces=True)).close()") != []
+    assert modules_after(begin + "[each.close() for each in _plugins(Settings(traces=True))]") != []
 
 
 def test_without_its_packages_the_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

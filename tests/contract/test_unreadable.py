@@ -15,7 +15,7 @@ from sqlalchemy import text
 from app.api.app import create_app
 from app.api.info import ServerInfo
 from app.plugins.livy.numbers import ADD_NUMBER
-from app.plugins.livy.router import LIVY
+from app.plugins.livy.router import Livy
 from app.settings import Settings
 from app.store.store import Store
 from app.worker.ownership import leases as ownership
@@ -67,7 +67,7 @@ async def another(rig: Rig) -> str:
 @asynccontextmanager
 async def served(rig: Rig) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(data_dir=rig.places.jobs_dir.parent, slots=8)
-    app = create_app(rig.plane, info=ServerInfo("0.1.0", 8, "http://localhost", settings), additions=[LIVY])
+    app = create_app(rig.plane, info=ServerInfo("0.1.0", 8, "http://localhost", settings), plugins=[Livy()])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         yield http
 

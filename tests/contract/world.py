@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from starlette.types import ASGIApp
 from app.api.app import create_app
 from app.api.auth import Tokens
 from app.api.info import ServerInfo
-from app.plugins.assembly import Plugins
+from app.api.plugin import Plugin
+from app.plugins.assembly import plugins_of
 from app.settings import Settings
 from app.store.store import Store
 from app.worker.clock import SystemClock
@@ -88,7 +89,7 @@ class World:
     store: Store
     info: ServerInfo
     directory: Path
-    plugins: Plugins
+    plugins: Sequence[Plugin]
 
     async def get(self, path: str, **params: Any) -> Any:
         answer = await self.http.get(path, params=params or None)
@@ -141,10 +142,10 @@ async def open_world(
     slots: int = SLOTS,
     migrate: bool = True,
     slot_holding_ms: int = 60_000,
-    plugins: Plugins | None = None,
+    plugins: Sequence[Plugin] | None = None,
 ) -> AsyncIterator[World]:
     """A started control plane on a database; its drivers end with it."""
-    plugins = plugins or Plugins.of_server(traces=False)
+    plugins = plugins or plugins_of(traces=False)
     store = await Store.open(url, owner=f"contract-{next(_owners)}", durable=False, migrate=migrate)
     apps: list[ASGIApp] = []
     host = ProtocolHost(lambda: apps[0])
@@ -160,13 +161,11 @@ async def open_world(
         new_id=lambda: secrets.token_hex(16),
         validate_states=True,
         slot_holding_ms=slot_holding_ms,
-        observers=plugins.observers,
+        observers=plugins,
     )
     settings = Settings(data_dir=directory, database_url=url, slots=slots, port=8081)
     info = ServerInfo(version="0.1.0", slots=slots, url="http://127.0.0.1:8081", settings=settings)
-    app = create_app(control_plane, info=info, tokens=tokens, additions=plugins.ADDITIONS)
-    plugins.add_layers(app)
-    apps.append(app)
+    apps.append(create_app(control_plane, info=info, tokens=tokens, plugins=plugins))
     http = httpx.AsyncClient(
         transport=httpx.ASGITransport(apps[0]), base_url="http://localhost", timeout=PATIENCE_S
     )

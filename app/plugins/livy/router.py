@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.additions import Additions
 from app.api.dependencies import Info, Plane, Principal, status_of
 from app.api.errors import ApiError, bad_request
 from app.api.forwarding import Forwarding
@@ -20,6 +19,7 @@ from app.api.info import ServerInfo
 from app.api.limits import FORM_LIMIT_BYTES
 from app.api.openapi import form_schema, refusals, request_body
 from app.api.parameters import MAX_NUMBER, IdempotencyKey, WholeNumber
+from app.api.plugin import Plugin
 from app.api.requests import read_json_object
 from app.api.routes import Operation
 from app.model.grapherrors import GraphErrors
@@ -68,9 +68,13 @@ class BatchOperation(Operation):
 
 
 router = APIRouter(prefix="/batches", tags=["livy"], route_class=BatchOperation)
-LIVY: Final = Additions(
-    (router,), (("livy", "Batches as Livy has them, for its clients. Each is a job."),), (LivyForm,)
-)
+
+
+class Livy(Plugin):
+    routers = (router,)
+    tags: ClassVar = {"livy": "Batches as Livy has them, for its clients. Each is a job."}
+    forms = (LivyForm,)
+
 
 Size = Annotated[int, WholeNumber(1, _MAX_PAGE), Query(description="At most so many.")]
 Number = Annotated[

@@ -13,6 +13,7 @@ from typing import Final
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
+from app.api.plugin import Plugin
 from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.public_event import PublicEvent, PublicEventType
@@ -21,7 +22,6 @@ from app.model.status import TERMINAL_STATUSES
 from app.store.errors import LeaseLost, StoreError, StoreUnavailable
 from app.store.writes import AddEvents, UnitOfWork
 from app.worker.job.job import Job
-from app.worker.observer import Observer
 
 # When a counter began is what nobody asks here, and it doubles the number of series.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -57,7 +57,7 @@ class _Registry(CollectorRegistry):
         return functools.cache(Histogram(name, text, labels, buckets=buckets, registry=self).labels)
 
 
-class Meters(Observer):
+class Meters(Plugin):
     """Of one server. ``registry`` is what a scrape reads. ``batches`` and ``records``: what drivers have reported."""
 
     def __init__(self) -> None:

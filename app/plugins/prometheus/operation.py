@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.additions import Additions
 from app.api.answers import PiecewiseResponse
 from app.api.dependencies import Now
 from app.api.routes import MetricsOperation
@@ -23,20 +22,21 @@ _TEXTS: Final = ("text/plain", "application/openmetrics-text")
 router = APIRouter(tags=["metrics"], route_class=MetricsOperation)
 
 
-PROMETHEUS: Final = Additions((router,))
+class Prometheus(Meters):
+    """Counters of one server, for whom it answers scrapes."""
 
+    routers = (router,)
 
-def add_to(app: FastAPI, meters: Meters) -> None:
-    """Let ``app`` answer scrapes with ``meters``, which count its requests."""
-    state = app.state
-    state.exposition = Exposition(
-        meters,
-        state.control_plane.census,
-        lambda: state.streams.count,
-        jobs_max=state.info.settings.metrics_jobs_max,
-        version=state.info.version,
-    )
-    app.add_middleware(RequestCounts, meters=meters)
+    def add_to(self, app: FastAPI) -> None:
+        state = app.state
+        state.exposition = Exposition(
+            self,
+            state.control_plane.census,
+            lambda: state.streams.count,
+            jobs_max=state.info.settings.metrics_jobs_max,
+            version=state.info.version,
+        )
+        app.add_middleware(RequestCounts, meters=self)
 
 
 class RequestCounts:

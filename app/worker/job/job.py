@@ -205,8 +205,9 @@ class Job:
         self.load.note(report, attempt, self.state.graph, now_ms, newest_ms)
         if report.type == "batch":
             self._meter.note(report)
-            events = self._keeper.observers.batch_events(self, attempt, report, len(self._keeper.jobs))
-            if events:
+            jobs = len(self._keeper.jobs)
+            told = self._keeper.observers.tell(lambda each: each.batch_reported(self, attempt, report, jobs))
+            if events := tuple(event for event in told if event is not None):
                 # With the report's acknowledgement, so that they cost no transaction of their own.
                 self.worker.deliver(lambda _: None, AddEvents(events))
         elif report.type == "region-progress" and self._is_current_run(report):
