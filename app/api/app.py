@@ -93,7 +93,7 @@ def create_app(
     add_error_handlers(app)
     # The last one is the outermost.
     app.add_middleware(Callers, tokens=tokens)
-    app.add_middleware(Exchange)
+    app.add_middleware(Exchange, plugins=plugins)
     for each in plugins:
         each.add_to(app)
     return app

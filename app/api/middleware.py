@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
+import time
+from collections.abc import Sequence
 
 import structlog
 from starlette.requests import ClientDisconnect
@@ -14,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
 from app.api.errors import error_response
 from app.api.held_bytes import DRIVERS_LIMIT_BYTES, HeldBytes
+from app.api.plugin import Plugin
 
 log = structlog.get_logger()
 
@@ -35,11 +38,11 @@ def route_path(scope: Scope) -> str:
 
 
 class Exchange:
-    """One request and its answer, the outermost layer of our own: paths with and without `/v1`, the request id, HEAD
+    """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD
     without a body, the bytes that bodies hold, and a crash of ours as a 500."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, *, plugins: Sequence[Plugin] = ()) -> None:
+        self._app, self._plugins = app, plugins
         self._held = HeldBytes()
         # Slow uploads of clients are in no driver's way.
         self._held_of_drivers = HeldBytes(DRIVERS_LIMIT_BYTES, 0)
@@ -54,7 +57,9 @@ class Exchange:
             path = path[len(_VERSION_PREFIX) :]
         held = self._held_of_drivers if path.startswith(_DRIVERS_PREFIX) else self._held
         held.watch(scope)
-        answer = _Answer(scope, send, _request_id(scope))
+        for each in self._plugins:
+            each.request_began(scope)
+        answer = _Answer(scope, send, _request_id(scope), self._plugins)
         try:
             await self._app(scope, receive, answer.send)
         except ClientDisconnect:
@@ -68,15 +73,20 @@ class Exchange:
 class _Answer:
     """What is sent for one request."""
 
-    def __init__(self, scope: Scope, send: Send, request_id: bytes | None) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: bytes | None, plugins: Sequence[Plugin]) -> None:
         self._scope = scope
         self._send = send
         self._request_id = request_id
+        self._plugins = plugins
+        self._began_s = time.perf_counter()
         self._started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._started = True
+            took_s = time.perf_counter() - self._began_s
+            for each in self._plugins:
+                each.request_answered(self._scope, message["status"], took_s)
             if self._request_id is not None:
                 message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
         elif self._scope["method"] == "HEAD":

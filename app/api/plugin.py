@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fastapi import APIRouter, FastAPI
+from starlette.types import Scope
 
 from app.documents.form import Form
 from app.worker.observer import Observer
@@ -19,7 +20,13 @@ class Plugin(Observer):
     forms: ClassVar[tuple[type[Form], ...]] = ()
 
     def add_to(self, app: FastAPI) -> None:
-        """Add layers around all operations of ``app``, and to its state what the operations of the plugin need."""
+        """Add to the state of ``app`` what the operations of the plugin need."""
+
+    def request_began(self, scope: Scope) -> None:
+        """A request came; called in its context."""
+
+    def request_answered(self, scope: Scope, status: int, seconds: float) -> None:
+        """The answer to a request begins, after so long: a stream may go on for days. ``scope`` has the route."""
 
     def close(self) -> None:
         """Send what is not sent yet, as far as that takes no longer than a moment."""

@@ -15,7 +15,6 @@ from typing import Final
 
 import structlog
 from cachetools import LRUCache
-from fastapi import FastAPI
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
@@ -24,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from app.api.plugin import Plugin
 from app.model.plan import Rung
@@ -95,35 +94,9 @@ class _Job:
 
 
 _SCOPE: Final[ContextVar[Scope | None]] = ContextVar("traced_scope", default=None)
-"""Of the PUT that is answered now. What is known of its span is kept in it."""
+"""Of the request that is answered now. Its span is kept in it, and why it was refused."""
 _SPAN: Final = "slotwise.span"
 _ERROR: Final = "slotwise.span.error"
-
-
-class TracedRequests:
-    """The layer that ends the span of a request for bounds, which `OpenTelemetry.decision` has begun."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "PUT":
-            await self._app(scope, receive, send)
-            return
-
-        async def noted(message: Message) -> None:
-            is_refusal = message["type"] == "http.response.start" and message["status"] >= 400
-            if is_refusal and (span := scope.get(_SPAN)) is not None:
-                span.set_status(Status(StatusCode.ERROR, scope.get(_ERROR)))
-            await send(message)
-
-        before = _SCOPE.set(scope)
-        try:
-            await self._app(scope, receive, noted)
-        finally:
-            _SCOPE.reset(before)
-            if (span := scope.get(_SPAN)) is not None:
-                span.end()
 
 
 class OpenTelemetry(Plugin):
@@ -139,8 +112,14 @@ class OpenTelemetry(Plugin):
         self._propagator = TraceContextTextMapPropagator()
         self._jobs: LRUCache[str, _Job] = LRUCache(JOBS_KEPT)
 
-    def add_to(self, app: FastAPI) -> None:
-        app.add_middleware(TracedRequests)
+    def request_began(self, scope: Scope) -> None:
+        _SCOPE.set(scope)
+
+    def request_answered(self, scope: Scope, status: int, seconds: float) -> None:
+        if (span := scope.pop(_SPAN, None)) is not None:
+            if status >= 400:
+                span.set_status(Status(StatusCode.ERROR, scope.get(_ERROR)))
+            span.end()
 
     def decision(self, job_id: str, decide: Decide) -> Decide:
         scope = _SCOPE.get()
@@ -214,15 +193,12 @@ class OpenTelemetry(Plugin):
             job.batch = job.without_batch = None
 
     def batch_reported(self, job: Job, attempt: int, report: Report, jobs: int) -> None:
-        self.batch(job.job_id, report)
-
-    def batch(self, job_id: str, report: Report) -> None:
-        job = self._of(job_id)
-        if job.batch is None and report.whole_plan and report.plan_version >= job.plan_version:
-            job.batch = _Batch(report.batch_id, report.started_ms, report.at_ms, report.input_rows)
-            if job.without_batch is not None:
-                self._first_batch(job, job.batch, job.without_batch)
-                job.without_batch = None
+        own = self._of(job.job_id)
+        if own.batch is None and report.whole_plan and report.plan_version >= own.plan_version:
+            own.batch = _Batch(report.batch_id, report.started_ms, report.at_ms, report.input_rows)
+            if own.without_batch is not None:
+                self._first_batch(own, own.batch, own.without_batch)
+                own.without_batch = None
 
     def close(self) -> None:
         self._provider.force_flush(_FLUSH_MS)

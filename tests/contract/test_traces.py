@@ -8,6 +8,8 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cachetools import LRUCache
@@ -143,6 +145,7 @@ def test_a_first_batch_belongs_to_the_rescale_if_it_began_before_its_end(
     while there was nothing to do has no batch."""
     exporter = InMemorySpanExporter()
     traces = OpenTelemetry(SimpleSpanProcessor(exporter))
+    job: Any = SimpleNamespace(job_id="job")
     traces.ordered("job", PLAN)
     record = RescaleRecord(
         "uuid", 2, "requirements", 1, TriggerCause.UPDATE_REQUIREMENT, BEGAN_MS, (), (), (), BATCH_MS,
@@ -151,12 +154,12 @@ def test_a_first_batch_belongs_to_the_rescale_if_it_began_before_its_end(
     ends = UnitOfWork("job", 1, [PutRescale(record)])
     report = batch_report(BATCH_MS + started_after_ms)
     if is_reported_first:
-        traces.batch("job", report)
+        traces.batch_reported(job, 1, report, 1)
         traces.committed(ends, 0.0)
     else:
         traces.committed(ends, 0.0)
-        traces.batch("job", report)
-        traces.batch("job", batch_report(BATCH_MS - 1))
+        traces.batch_reported(job, 1, report, 1)
+        traces.batch_reported(job, 1, batch_report(BATCH_MS - 1), 1)
     found = [span.name for span in exporter.get_finished_spans()]
     both = ["change in-place", "first batch"] if is_told else []
     assert sorted(found) == sorted(["order", "rescale", *both])

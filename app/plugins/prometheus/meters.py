@@ -12,6 +12,7 @@ from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from starlette.types import Scope
 
 from app.api.plugin import Plugin
 from app.model.plan import Rung
@@ -26,7 +27,7 @@ from app.worker.job.job import Job
 # When a counter began is what nobody asks here, and it doubles the number of series.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
-NO_ROUTE: Final = "none"
+_NO_ROUTE: Final = "none"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER_METHOD: Final = "other"
 _NO_RUNG: Final = "none"
@@ -88,11 +89,12 @@ class Meters(Plugin):
         for reason in ("unavailable", "lease-lost", "refused"):
             self._failed_commits(reason)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered. ``route``: the template of its path, or `NO_ROUTE`."""
-        method = method if method in _METHODS else _OTHER_METHOD
-        self._requests(method, route, status).inc()
-        self._request_seconds(method, route).observe(seconds)
+    def request_answered(self, scope: Scope, status: int, seconds: float) -> None:
+        route = scope.get("route")
+        path = _NO_ROUTE if route is None else route.path
+        method = scope["method"] if scope["method"] in _METHODS else _OTHER_METHOD
+        self._requests(method, path, status).inc()
+        self._request_seconds(method, path).observe(seconds)
 
     def batch_reported(self, job: Job, attempt: int, report: Report, jobs: int) -> None:
         self.batches += 1

@@ -1,21 +1,19 @@
-"""Metrics for Prometheus: the operation that a scrape calls, and what counts requests."""
+"""Metrics for Prometheus: the operation that a scrape calls."""
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from fastapi import APIRouter, FastAPI
 from prometheus_client.exposition import gzip_accepted
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.answers import PiecewiseResponse
 from app.api.dependencies import Now
 from app.api.routes import MetricsOperation
 from app.plugins.prometheus.exposition import Exposition
-from app.plugins.prometheus.meters import NO_ROUTE, Meters
+from app.plugins.prometheus.meters import Meters
 
 _TEXTS: Final = ("text/plain", "application/openmetrics-text")
 
@@ -36,30 +34,6 @@ class Prometheus(Meters):
             jobs_max=state.info.settings.metrics_jobs_max,
             version=state.info.version,
         )
-        app.add_middleware(RequestCounts, meters=self)
-
-
-class RequestCounts:
-    """The layer that counts each request when its answer begins: a stream may go on for days."""
-
-    def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
-        self._app, self._meters = app, meters
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began_s = time.perf_counter()
-
-        async def counted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                route = scope.get("route")
-                path = NO_ROUTE if route is None else route.path
-                took_s = time.perf_counter() - began_s
-                self._meters.answered(scope["method"], path, message["status"], took_s)
-            await send(message)
-
-        await self._app(scope, receive, counted)
 
 
 @router.get(
