@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.slotwise-ready
 LAYERS := unit contract simulation integration acceptance
 # The unit tests of the core, which knows nothing of app/plugins.
-CORE := tests/unit/model tests/unit/scheduler tests/unit/worker
+CORE := $(addprefix tests/unit/,load model scheduler worker)
 # Pages of docs/, or parts of them, that are made from the code; and tests that fail when a page is not what it says.
 GENERATORS := $(sort $(wildcard docs/generate_*.py))
 PAGES := $(sort $(wildcard tests/*/test_*_page*.py tests/*/*/test_*_page*.py tests/*/test_*diagram*.py tests/*/*/test_*diagram*.py))

@@ -28,8 +28,8 @@ from app.plugins.prometheus.exposition import Exposition
 from app.plugins.prometheus.meters import Meters
 from app.scheduler.adaptive.evolve import evolve
 from app.worker.views import Census, JobView
+from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, Job, vertex
-from tests.unit.worker.job.reporting import Reporting, at_ms
 
 FORMATS = {"text": "", "OpenMetrics": "application/openmetrics-text; version=1.0.0"}
 BATCHES = 60

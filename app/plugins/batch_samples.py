@@ -6,10 +6,10 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from app.api.plugin import Plugin
+from app.load.reported import total_backlog
 from app.model.protocol import Report
 from app.model.public_event import PublicEvent, PublicEventType
 from app.worker.job.job import Job
-from app.worker.job.load import total_backlog
 
 EVERY_MS: Final = 60_000
 """Between two of a job at least, but for the first one of an attempt."""

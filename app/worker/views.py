@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from app.load.reported import ExecutorsLoad, Load
 from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.requirements import Bounds, OnTimeout
@@ -14,7 +15,6 @@ from app.model.value import value
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
 from app.worker.job.executors_seen import ExecutorsSeen
-from app.worker.job.load import ExecutorsLoad, Load
 
 
 @value

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from app.load.reported import Load, QueryLoad, SeenBatch
 from app.model.protocol import Report
 from app.scheduler.adaptive.draft import status_of
-from app.worker.job.load import Load, QueryLoad, SeenBatch
 from app.worker.under_way import is_under_way
 from app.worker.views import JobView
 from tests.contract.drivers import ProtocolDriver

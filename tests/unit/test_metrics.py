@@ -15,12 +15,12 @@ from app.api.render.metrics import (
     job_metrics,
     vertex_metrics,
 )
+from app.load.reported import Load
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
 from app.model.status import JobStatus
-from app.worker.job.load import Load
 from app.worker.views import JobView
+from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, Job
-from tests.unit.worker.job.reporting import Reporting, at_ms
 
 RATES = ("numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
 

@@ -11,6 +11,7 @@ from app.api.render.execution import VertexExecution, region_progress, vertex_ex
 from app.api.schema import jobs as schema
 from app.api.schema import runs
 from app.api.schema.base import made_of
+from app.load.reported import Load
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import RestartStrategyOptions
@@ -18,7 +19,6 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import JobState, Stop
-from app.worker.job.load import Load
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.under_way import is_under_way
 from app.worker.views import JobView

@@ -15,11 +15,11 @@ from typing import Final
 
 from app.api.schema.base import made_of
 from app.api.schema.jobs import AggregatedMetric, Executor, Executors, Metric
+from app.load.figures import WINDOW_MS, VertexRates, trend_of, vertex_rates
+from app.load.reported import ExecutorsLoad, total_backlog
 from app.model.jobgraph import JobVertex
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
 from app.model.status import JobStatus
-from app.worker.job.load import ExecutorsLoad, total_backlog
-from app.worker.job.load_figures import WINDOW_MS, VertexRates, trend_of, vertex_rates
 from app.worker.views import JobView, TaskManager
 
 _STATE_TIMES = {

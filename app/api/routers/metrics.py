@@ -14,7 +14,7 @@ from app.api.routers.jobs import Vertex
 from app.api.routes import Operation
 from app.api.schema.base import made_of
 from app.api.schema.jobs import AggregatedMetric, Executors, LoadHistory, Metric
-from app.worker.job.load_steps import STEPS
+from app.load.steps import STEPS
 
 router = APIRouter(tags=["metrics"], route_class=Operation)
 

@@ -18,11 +18,11 @@ from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 
 from app.api.render.metrics import batch_figures
+from app.load.reported import total_backlog
 from app.model.jobgraph import JobVertex
 from app.model.status import JobStatus
 from app.plugins.prometheus.meters import Meters
 from app.scheduler.adaptive.state import JobState
-from app.worker.job.load import total_backlog
 from app.worker.views import Census, JobView
 
 KEPT_S: Final = 1.0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from app.load.reported import Load
 from app.model.environment import Runtime
 from app.model.graphdoc import to_document
 from app.model.javaoptions import jvm_options
@@ -30,7 +31,6 @@ from app.worker.job.building import Building
 from app.worker.job.drivers import event_of, query_started, with_time_for_executors
 from app.worker.job.executors_seen import ExecutorsSeen, noted
 from app.worker.job.files import make_working_dir
-from app.worker.job.load import Load
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
 from app.worker.job.own_checkpoints import refuse_checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.load.sentences import load_sentences
 from app.model.jobgraph import JobType
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing
@@ -10,7 +11,6 @@ from app.scheduler.arbiter import Allotment
 from app.scheduler.arbiter_sentences import sentences_of
 from app.scheduler.explain import explain
 from app.scheduler.slots import Demand
-from app.worker.load_sentences import load_sentences
 from app.worker.requests.dry_run import in_force
 from app.worker.views import Explanation, JobView, Supply
 

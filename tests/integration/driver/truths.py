@@ -10,9 +10,9 @@ import pytest
 
 from app.api.render.metrics import batch_figures, executor_metrics, vertex_metrics
 from app.documents.graph import parse_document
+from app.load.reported import Load
 from app.model.status import JobStatus
 from app.worker.job.attempt_record import REPORT
-from app.worker.job.load import Load
 from app.worker.views import JobView
 from tests.unit.scheduler.driving import Job
 

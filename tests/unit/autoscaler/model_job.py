@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from app.autoscaler.loop import Loop, Refusal, Turn
-from app.worker.job.load_steps import LoadSteps
+from app.load.steps import LoadSteps
 
 START_MS = 1_795_000_000_000
 VERTEX = "slow"

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from app.load import reported as loads
+from app.load import sentences
+from app.load.figures import WINDOW_MS
+from app.load.reported import EXECUTORS_KEPT, PHASES_KEPT, QUERIES_KEPT, TEXT_KEPT, TOPIC_KEPT
 from app.model.protocol import TOPICS_TOLD, ExecutorLoad, Report, VertexBatch
-from app.worker import load_sentences as sentences
-from app.worker.job import load as loads
-from app.worker.job.load import EXECUTORS_KEPT, PHASES_KEPT, QUERIES_KEPT, TEXT_KEPT, TOPIC_KEPT
-from app.worker.job.load_figures import WINDOW_MS
+from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, two_sinks
-from tests.unit.worker.job.reporting import Reporting, at_ms
 
 
 def test_more_queries_and_executors_than_the_limits_are_not_kept() -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from app.load.figures import QueryTrend, VertexRates, trend_of, vertex_rates
+from app.load.reported import Load
 from app.model.jobgraph import JobGraph
 from app.model.sentences import duration_in_words
-from app.worker.job.load import Load
-from app.worker.job.load_figures import QueryTrend, VertexRates, trend_of, vertex_rates
 
 LIMITED_MS: Final = 800
 """A query whose batches run for at least this many ms of each second is limited by their duration."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.load.reported import Load
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Report, VertexBatch
-from app.worker.job.load import Load
 from tests.unit.scheduler.driving import T0_MS, chain
 
 

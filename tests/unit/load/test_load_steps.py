@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from app.worker.job.load_steps import COLUMNS_MAX, STEPS, LoadSteps
+from app.load.steps import COLUMNS_MAX, STEPS, LoadSteps
 
 START_MS = 1_700_000_040_000
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from app.model.protocol import Report, VertexBatch
-from app.worker.job.load_figures import QueryTrend, VertexRates
-from app.worker.load_sentences import (
+from app.load.figures import QueryTrend, VertexRates
+from app.load.sentences import (
     VertexLoad,
     bottleneck_sentence,
     load_sentences,
     query_sentences,
     skew_sentence,
 )
+from app.model.protocol import Report, VertexBatch
+from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import two_sinks
-from tests.unit.worker.job.reporting import Reporting, at_ms
 
 STEADY = QueryTrend(
     rows_per_second=900.0,

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.api.render.metrics import vertex_metrics
+from app.load.figures import trend_of
+from app.load.sentences import load_sentences
 from app.model.protocol import VertexBatch
 from app.model.status import JobStatus
-from app.worker.job.load_figures import trend_of
-from app.worker.load_sentences import load_sentences
 from app.worker.views import JobView
+from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, Job
-from tests.unit.worker.job.reporting import Reporting, at_ms
 
 JOB = Job().run()
 

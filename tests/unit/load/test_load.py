@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from app.load.figures import trend_of, vertex_rates
+from app.load.reported import SPANS_KEPT, Load
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
-from app.worker.job.load import SPANS_KEPT, Load
-from app.worker.job.load_figures import trend_of, vertex_rates
+from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, chain, two_sinks
-from tests.unit.worker.job.reporting import Reporting, at_ms
 
 
 def totals(told: Reporting, *, whole_life: bool = False) -> dict[str, int | None]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from app.load.steps import LoadSteps
+from app.load.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.protocol import TOPICS_TOLD, ExecutorLoad, Report, VertexBatch
-from app.worker.job.load_steps import LoadSteps
-from app.worker.job.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 
 SPANS_KEPT: Final = 64
 SPAN_MS: Final = 2_000

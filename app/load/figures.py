@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import linear_regression
 from typing import Final
 
-from app.worker.job.load import Load, QueryLoad, Span
+from app.load.reported import Load, QueryLoad, Span
 
 WINDOW_MS: Final = 60_000
 """Rates are those of the last minute, as Flink's are. A longer batch than half of that has twice its time."""
