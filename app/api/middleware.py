@@ -38,8 +38,8 @@ def route_path(scope: Scope) -> str:
 
 
 class Exchange:
-    """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD
-    without a body, the bytes that bodies hold, and a crash of ours as a 500."""
+    """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD without a
+    body, the bytes that bodies hold, and a crash of ours as a 500."""
 
     def __init__(self, app: ASGIApp, *, plugins: Sequence[Plugin] = ()) -> None:
         self._app, self._plugins = app, plugins
