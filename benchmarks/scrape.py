@@ -26,7 +26,7 @@ from app.api.monitoring.meters import Meters
 from app.model.jobgraph import JobGraph, JobType
 from app.model.protocol import ExecutorLoad, VertexBatch
 from app.model.status import JobStatus
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve
 from app.worker.views import Census, JobView
 from tests.unit.scheduler.driving import T0_MS, Job, vertex
 from tests.unit.worker.job.reporting import Reporting, at_ms

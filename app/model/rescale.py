@@ -130,6 +130,11 @@ class RescaleRecord:
     rollback_of: int | None = None
 
     @property
+    def has_plan(self) -> bool:
+        """Whether a plan was chosen for it."""
+        return self.rung is not None
+
+    @property
     def is_open(self) -> bool:
         return self.reason is None
 

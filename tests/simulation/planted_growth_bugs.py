@@ -10,6 +10,7 @@ from typing import Any
 from app.model.analysis import queries
 from app.model.ids import derive_id
 from app.model.requirements import Bounds
+from app.model.value import evolve
 from app.scheduler import validate
 from app.scheduler.adaptive import draft as drafts
 from app.scheduler.adaptive import (
@@ -22,7 +23,6 @@ from app.scheduler.adaptive import (
     versions,
 )
 from app.scheduler.adaptive.events import QueryStarted
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Rescaling
 from app.worker.job import drivers, persistence
 from app.worker.job.building import Building
@@ -202,14 +202,20 @@ def left_out_while_it_runs() -> contextlib.AbstractContextManager[None]:
 
 def slots_of_the_program() -> contextlib.AbstractContextManager[None]:
     """The slots that were asked for when no query was known are asked for on."""
-    original, declare = growth._grow, slot_declaration.declare
+    original = slot_declaration.asked_for
+    asked: dict[str, tuple[int, int]] = {}
+    kept_under: dict[str, int] = {}
 
-    def grow(draft: Any, graph: Any, event: Any) -> None:
-        undeclared = draft.state.graph.awaits_query
-        with instead(slot_declaration, "declare", (lambda _draft: None) if undeclared else declare):
-            original(draft, graph, event)
+    def asked_for(state: Any, goal: Any) -> tuple[int, int]:
+        if state.graph.awaits_query:
+            asked[state.job_id] = original(state, goal)
+        elif state.job_id in asked:
+            version = kept_under.setdefault(state.job_id, state.requirements.version)
+            if version == state.requirements.version:
+                return asked[state.job_id]
+        return original(state, goal)
 
-    return instead(growth, "_grow", grow)
+    return instead(slot_declaration, "asked_for", asked_for)
 
 
 def record_of_the_program() -> contextlib.AbstractContextManager[None]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
+from app.model.value import evolve
 from app.scheduler import explain, slots, validate
-from app.scheduler.adaptive import goal, starting, trial
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive import goal, starting
 from app.scheduler.batch import layout, regions
 from app.scheduler.batch.regions import Region, Regions
 from app.scheduler.slots import Demand
@@ -77,8 +77,10 @@ def dataset_for_each_reader() -> contextlib.AbstractContextManager[None]:
 def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager[None]:
     """A job that has taken a rescale back has no lower bounds any more."""
 
+    original = goal.effective
+
     def effective(state: Any) -> Any:
-        found = trial.effective(state)
+        found = original(state)
         if state.taken_back is None:
             return found
         return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))

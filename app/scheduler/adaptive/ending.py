@@ -6,6 +6,7 @@ from typing import Final
 
 from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
+from app.model.value import evolve
 from app.scheduler.adaptive import resources, timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import JobTerminated, StopAttempt, StopMode
@@ -21,7 +22,6 @@ from app.scheduler.adaptive.events import (
     RegionFailed,
     TimerFired,
 )
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.state import Canceling, Failing, Finished
 from app.scheduler.adaptive.trial import ran_as_before

@@ -21,10 +21,10 @@ from app.model.requirements import Bounds, bounds_at_first
 from app.model.rescale import TriggerCause
 from app.model.state_partitions import numbers_of
 from app.model.status import JobStatus
-from app.scheduler.adaptive import rollback, slot_declaration, timeline
-from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import QueryEnded, QueryStarted
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve
+from app.scheduler.adaptive import rollback, timeline
+from app.scheduler.adaptive.draft import Draft, change_plans
+from app.scheduler.adaptive.events import Event, QueryEnded, QueryStarted
 from app.scheduler.adaptive.queue_state import Change
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
@@ -33,7 +33,6 @@ from app.scheduler.adaptive.state import (
     Rescaling,
     StopWithSavepoint,
 )
-from app.scheduler.adaptive.trial import coming_plan
 
 T = TypeVar("T")
 
@@ -76,9 +75,14 @@ def leave_out(draft: Draft) -> None:
     _rest(draft, evolve(graph, left_out=(*graph.left_out, *_late_keys(draft.state))))
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: Draft, before: JobState, _: Event) -> None:
     """Bring the timer for queries that have not come yet in line with the state."""
     state = draft.state
+    is_as_before = (
+        state.started is before.started and state.graph is before.graph and state.phase is before.phase
+    )
+    if is_as_before:
+        return
     waits = isinstance(state.phase, Executing) and _late_keys(state)
     since_ms = dict(state.status_since_ms)[JobStatus.RUNNING] if waits else 0
     draft.keep(LATE_TIMER, since_ms + LATE_MS if waits else None)
@@ -92,7 +96,6 @@ def _rest(draft: Draft, graph: JobGraph) -> None:
     """Other queries of ``graph`` need no slots."""
     if graph is not draft.state.graph:
         draft.set(graph=graph)
-        slot_declaration.declare(draft)
 
 
 def _tell_of_beginning(draft: Draft, name: str) -> None:
@@ -147,7 +150,7 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     added = [vertex for vertex in graph.vertices if vertex.id not in before]
     graph = _without_oldest(graph, _absent_keys(state), declared)
     given = dict(event.parallelism)
-    running = coming_plan(state) or state.plan or state.last_plan
+    running = state.coming_plan or state.plan or state.last_plan
     most = 1 if running is None else running.slot_count
     new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
     reactive = state.options.is_reactive
@@ -176,7 +179,6 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
         timeline.draw_grown(draft, new)
     else:
         timeline.tell_grown(draft, new, why)
-    slot_declaration.declare(draft)
 
 
 def _within_state(
@@ -203,7 +205,7 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         # A vertex that came with another state may have a smaller one.
         return tuple((one.id, min(known[one.id], one.max_parallelism)) for one in graph.vertices)
 
-    slot_declaration.change_plans(draft, carried)
+    change_plans(draft, carried)
     watch, taken = state.watch, state.taken_back
     if watch is not None:
         watch = evolve(watch, good=carried(watch.good), tried=carried(watch.tried))

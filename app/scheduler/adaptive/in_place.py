@@ -9,6 +9,7 @@ from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import PlanApplied
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.state import JobState, Rescaling
 from app.scheduler.slots import assign
 
@@ -22,10 +23,10 @@ def plan_for_slots(draft: Draft, previous: Plan | None, *, version: int | None =
     """
     state = draft.state
     slots = [slot for slot in state.slots if slot.id in state.slots_stayed]
-    if len(slots) < draft.demand.minimal:
+    if len(slots) < goal_of(draft).now.minimal:
         slots = list(state.slots)
     return assign(
-        draft.demand,
+        goal_of(draft).now,
         slots,
         count=min(state.usable_slots, len(slots)),
         version=state.plan_version + 1 if version is None else version,

@@ -8,9 +8,8 @@ is one whose Spark does not run as many tasks as the plan says although the plan
 
 from __future__ import annotations
 
-from app.model.plan import Rung
+from app.model.plan import Rung, rung_between
 from app.scheduler.adaptive import growth, rollback, timeline, unfollowed
-from app.scheduler.adaptive.attainable import attainable_now, rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -22,6 +21,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.executing import enter_executing
+from app.scheduler.adaptive.goal import attainable_now
 from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, given_back, plan_for_slots, send_plan
 from app.scheduler.adaptive.resources import replace_bounds, replace_slots
 from app.scheduler.adaptive.restarting import restart_for_rescale

@@ -39,6 +39,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.failure_state import Failure, UserError
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.starting import (
     BACKOFF_TIMER,
     CLUSTER_RETRY_MS,
@@ -188,7 +189,7 @@ def _go_on(draft: Draft) -> None:
     target = draft.phase_as(Restarting).target
     if state.cluster_unreachable and not state.driver_waiting:
         enter_waiting(draft)
-    elif target is not None and dict(target) == draft.goal.parallelism(state.usable_slots):
+    elif target is not None and dict(target) == goal_of(draft).whole.parallelism(state.usable_slots):
         create_execution_graph(draft)
     else:
         enter_waiting(draft)

@@ -13,7 +13,6 @@ from app.scheduler.adaptive import (
     resources,
     restart_strategy,
     rollback,
-    slot_declaration,
     timeline,
     transition_manager,
     versions,
@@ -46,6 +45,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.in_place import plan_for_slots
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
@@ -82,7 +82,6 @@ def enter_waiting(draft: Draft, exception: str | None = None) -> None:
     resources.arm_wait(draft)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
-    slot_declaration.declare(draft)
     review_waiting(draft)
 
 
@@ -90,9 +89,7 @@ def review_waiting(draft: Draft) -> None:
     """Slots or bounds may have changed. No batch comes while the job waits, so a change counts as the trigger too.
     Another version of the job does not wait for more slots than it needs."""
     adopted = not draft.state.attempt_alive and versions.adopt(draft)
-    if adopted:
-        slot_declaration.declare(draft)
-    outlook = resources.waiting_outlook(draft.state)
+    outlook = resources.waiting_outlook(draft.state, goal_of(draft))
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
         return
@@ -109,7 +106,7 @@ def _settle_waiting(draft: Draft, moved: Manager, outcome: ManagerOutcome, outlo
         return
     if moved is not draft.phase_as(WaitingForResources).manager:
         draft.set_phase(manager=moved)
-    resources.arm_manager(draft, moved, outlook)
+    draft.hold(transition_manager.TIMERS, transition_manager.next_due_ms(moved, outlook))
 
 
 def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
@@ -148,7 +145,8 @@ def waiting_timer(draft: Draft, event: TimerFired) -> None:
     elif event.name == resources.WAIT_TIMER:
         _wait_is_over(draft)
     else:
-        manager, outlook = draft.phase_as(WaitingForResources).manager, resources.waiting_outlook(draft.state)
+        manager = draft.phase_as(WaitingForResources).manager
+        outlook = resources.waiting_outlook(draft.state, goal_of(draft))
         moved, outcome = transition_manager.on_time(manager, outlook, draft.now_ms)
         _settle_waiting(draft, moved, outcome, outlook)
 
@@ -157,7 +155,7 @@ def _wait_is_over(draft: Draft) -> None:
     state = draft.state
     if state.attempt_alive:
         draft.arm(resources.WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
-    elif resources.waiting_outlook(draft.state).sufficient:
+    elif resources.waiting_outlook(draft.state, goal_of(draft)).sufficient:
         create_execution_graph(draft)
     else:
         waited_ms = draft.now_ms - draft.phase_as(WaitingForResources).manager.since_ms
@@ -322,9 +320,6 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
     as_told = repartition.found(draft, event.partitions)
     if not as_told and not repartition.allows(draft.state.graph, phase.plan):
         enter_waiting(draft, exception="The state has fewer partitions than the plan was made for.")
-    else:
-        # Bounds that had to wait for this redistribution count from now on.
-        slot_declaration.declare(draft)
 
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:

@@ -61,7 +61,7 @@ def _resume(draft: Draft, target: Plan | None) -> None:
     """The attempt runs on. A plan that was sent and never confirmed is still being applied."""
     if target is None:
         record = draft.state.timeline.open
-        enter_executing(draft, first_batch=not timeline.has_plan(record))
+        enter_executing(draft, first_batch=record is None or not record.has_plan)
         return
     draft.enter(Rescaling(target))
     send_plan(draft, target)

@@ -22,8 +22,8 @@ from app.model.protocol import Report
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.secret_texts import secrets_of, without_secrets
 from app.model.status import AttemptEnding
+from app.model.value import evolve
 from app.scheduler.adaptive import events, growth
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.store.writes import Attempt
 from app.worker.job.attempt_record import Ended, read_outcome
