@@ -9,7 +9,6 @@ from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended, hint, shown
 from app.scheduler.adaptive import (
     goal,
-    growth,
     local_failover,
     queue_words,
     repartition,
@@ -20,6 +19,7 @@ from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
+from app.scheduler.adaptive.program_queries import absent_vertices
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
@@ -242,7 +242,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
     assert state.plan is not None
     idle = {
         "that have ended": state.graph.over,
-        "that the program has not started in this attempt": growth.absent(state),
+        "that the program has not started in this attempt": absent_vertices(state),
     }
     running = [
         pair for pair in state.plan.parallelism if not any(pair[0] in vertices for vertices in idle.values())

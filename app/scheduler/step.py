@@ -20,13 +20,14 @@ from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
+from app.scheduler import table
 from app.scheduler.adaptive import (
     bounds_queue,
+    failover,
     growth,
     local_failover,
     no_change,
     repeated_errors,
-    replacing,
     rollback,
     slot_declaration,
     versions,
@@ -45,7 +46,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.state import Executing, JobState
 from app.scheduler.adaptive.transition_manager import waits_for_change
-from app.scheduler.table import TABLE, following
+from app.scheduler.table import TABLE
 from app.scheduler.transitions import Handler
 
 
@@ -106,7 +107,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     handler = row.batch if state.graph.runs_by_regions else row.streaming
     if handler is None or _is_repetition(state, event):
         return state, ()
-    draft = Draft(state, event, max(now_ms, _latest_ms(state)), following, _hand_on)
+    draft = Draft(state, event, max(now_ms, _latest_ms(state)), table)
     if state.timeline.closed:
         draft.set_timeline(closed=())
     _work(draft, event, handler)
@@ -136,15 +137,6 @@ def _work(draft: Draft, event: Event, handler: Handler) -> None:
     if draft.left is not None:
         draft.is_handled = True
         handler(draft, draft.left)
-
-
-def _hand_on(draft: Draft, event: RequirementsUpdated) -> None:
-    """Give ``event``, which a rule has made, to the handler of the phase."""
-    row = TABLE[draft.state.phase.kind, RequirementsUpdated.__name__]
-    handler = row.batch if draft.state.graph.runs_by_regions else row.streaming
-    assert handler is not None
-    draft.trigger, draft.is_handled = RequirementsUpdated.__name__, True
-    handler(draft, event)
 
 
 def _is_due(state: JobState, event: TimerFired, now_ms: int) -> bool:
@@ -207,7 +199,11 @@ class Rule:
 RULES: Final = (
     Rule(before={BatchCompleted: repeated_errors.forget_passed}),
     # What is on trial has run, whatever the handler makes of the batch.
-    Rule(before={BatchCompleted: rollback.note_batch, PlanApplied: rollback.note_batch}),
+    Rule(
+        before={BatchCompleted: rollback.note_batch, PlanApplied: rollback.note_batch},
+        after=rollback.settle,
+        uses="watch",
+    ),
     # Bounds that wait are applied by handlers, so every other rule sees what came of that.
     Rule(
         before={RequirementsUpdated: _sort_bounds},
@@ -224,7 +220,7 @@ RULES: Final = (
         before={BatchCompleted: versions.note_progress, PlanApplied: versions.note_progress},
         after=versions.settle,
         uses="spare",
-        timers={versions.TRIAL_TIMER: replacing.trial_is_over},
+        timers={versions.TRIAL_TIMER: failover.trial_is_over},
     ),
     Rule(after=growth.settle, uses="started"),
     # Which slots are asked for and which are surplus follows from all that was decided.

@@ -12,16 +12,18 @@ from app.model.ids import derive_id
 from app.model.requirements import Bounds
 from app.model.value import evolve
 from app.scheduler import validate
-from app.scheduler.adaptive import draft as drafts
 from app.scheduler.adaptive import (
+    attempts,
     executing,
     growth,
+    in_place,
+    program_queries,
     rescaling,
     slot_declaration,
-    starting,
     timeline,
     versions,
 )
+from app.scheduler.adaptive import draft as drafts
 from app.scheduler.adaptive.events import QueryStarted
 from app.scheduler.adaptive.state import Rescaling
 from app.worker.job import drivers, persistence
@@ -69,7 +71,7 @@ def bounds_lost_when_it_comes_again() -> contextlib.AbstractContextManager[None]
         state = draft.state
         if not again or draft.state.timeline.open is not None:
             return
-        own = growth._of_queries(state.graph, [event.query])
+        own = program_queries.vertices_of_queries(state.graph, [event.query])
         bounds = tuple(
             (
                 one.id,
@@ -114,7 +116,7 @@ def not_stored() -> contextlib.AbstractContextManager[None]:
 
 def target_without_it() -> contextlib.AbstractContextManager[None]:
     """The target of a rescale that is on its way stays as it is. Nor does the core check itself."""
-    original, add_to_plans = rescaling.retarget, growth._add_to_plans
+    original, add_to_plans = in_place.retarget, growth._add_to_plans
     came: set[str] = set()
 
     def noted(draft: Any, graph: Any, new: Any, *, is_first: bool) -> None:
@@ -177,7 +179,7 @@ def running_too_early() -> contextlib.AbstractContextManager[None]:
 
 def still_being_started() -> contextlib.AbstractContextManager[None]:
     """A program whose queries are known runs only when it has started one of them."""
-    original = starting.take_up_plan
+    original = attempts.take_up_plan
 
     def take_up_plan(draft: Any, event: Any) -> bool:
         is_known = event.begun and not draft.state.graph.awaits_query

@@ -32,19 +32,8 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import Event, RequirementsUpdated
 from app.scheduler.adaptive.goal import needed_beyond_cap
 from app.scheduler.adaptive.queue_state import Change, Patch
-from app.scheduler.adaptive.queued_slots import (
-    QueuedSlots,
-    before_change,
-    is_on_its_way,
-    with_patches,
-)
-from app.scheduler.adaptive.state import (
-    Canceling,
-    Created,
-    Failing,
-    Finished,
-    JobState,
-)
+from app.scheduler.adaptive.queued_slots import QueuedSlots, before_change, is_on_its_way, with_patches
+from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState
 from app.scheduler.adaptive.trial import last_taken_back
 from app.scheduler.adaptive.version_state import BoundsOfVertices
 

@@ -6,7 +6,7 @@ A `Draft` lives for one call of `step`. It is the only mutable thing of the core
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord, StateSpan
@@ -32,10 +32,19 @@ P = TypeVar("P", bound=Phase)
 ENTRY: Final = "Entry"
 """In the place of an event: what a phase does at once when it is entered."""
 
-Follows = Callable[[str, str], Collection[str]]
-"""The phases that can follow a phase under an event or `ENTRY`, by the transition table."""
 
-HandOn = Callable[["Draft", RequirementsUpdated], None]
+class Phases(Protocol):
+    """What a step needs to know of the phases, which is in the transition table."""
+
+    def following(self, phase: str, event: str) -> Collection[str]:
+        """The phases that can follow ``phase`` under an event or `ENTRY`."""
+
+    def begin(self, draft: Draft) -> None:
+        """Do what the phase of ``draft`` does at once when it is entered."""
+
+    def hand_on(self, draft: Draft, event: RequirementsUpdated) -> None:
+        """Give ``event``, which a rule has made, to the handler of the phase."""
+
 
 MAX_TRANSITIONS_PER_STEP: Final = 16
 """More transitions than this within one step are a loop, hence a bug."""
@@ -97,9 +106,8 @@ class Draft:
     """
 
     __slots__ = (
-        "_follows",
-        "_hand_on",
         "_owned",
+        "_table",
         "_timeline",
         "effects",
         "event_kind",
@@ -113,10 +121,9 @@ class Draft:
         "view",
     )
 
-    def __init__(self, state: JobState, event: Event, now_ms: int, follows: Follows, hand_on: HandOn) -> None:
+    def __init__(self, state: JobState, event: Event, now_ms: int, table: Phases) -> None:
         self.state = state
-        self._follows = follows
-        self._hand_on = hand_on
+        self._table = table
         self._owned = False
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
@@ -163,9 +170,13 @@ class Draft:
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
+    def begin(self) -> None:
+        """Do what the phase that the job has entered does at once."""
+        self._table.begin(self)
+
     def hand_on(self, event: RequirementsUpdated) -> None:
         """Give other bounds to the handler of the phase that the job is in."""
-        self._hand_on(self, event)
+        self._table.hand_on(self, event)
 
     def refuse(self, reason: str) -> InvalidTransition:
         """The exception for an event that does not fit."""
@@ -177,7 +188,9 @@ class Draft:
         Timers of the old phase are gone. ``exception`` is kept with the span of the phase that is left.
         """
         old = self.state
-        if phase.kind == old.phase.kind or phase.kind not in self._follows(old.phase.kind, self.trigger):
+        if phase.kind == old.phase.kind or phase.kind not in self._table.following(
+            old.phase.kind, self.trigger
+        ):
             raise self.refuse(f"There is no edge from {old.phase.kind} to {phase.kind} under {self.trigger}")
         # A draft is changed in place: what is needed of the state before is taken now.
         before, since = status_of(old), old.status_since_ms

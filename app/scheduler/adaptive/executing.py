@@ -23,6 +23,7 @@ from app.scheduler.adaptive import (
     unfollowed,
     versions,
 )
+from app.scheduler.adaptive.attempts import restart_for_rescale, run_on, take_up_plan
 from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -35,11 +36,9 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
-from app.scheduler.adaptive.goal import Attainable, attainable_now, goal_of, longest_cooldown_ms
+from app.scheduler.adaptive.goal import Attainable, attainable_now, goal_of
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
 from app.scheduler.adaptive.resources import replace_bounds, replace_slots
-from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
-from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing, Manager
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 
@@ -62,14 +61,11 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
         growth.take_for_started(draft)
     if take_up_plan(draft, event):
         versions.begin_trial(draft)
-        enter_executing(draft, first_batch=False)
+        run_on(draft, first_batch=False)
 
 
-def enter_executing(draft: Draft, *, first_batch: bool) -> None:
-    """Start a new manager, and review what changed while another phase was current."""
-    options = draft.state.options
-    began = transition_manager.start(draft.now_ms, longest_cooldown_ms(options))
-    draft.enter(Executing(began, first_batch=first_batch and not draft.state.is_before_query))
+def executing_entered(draft: Draft, _: None) -> None:
+    """Review what changed while another phase was current."""
     _reseat(draft)
     if _has_to_give(draft):
         _give_back(draft)
@@ -260,7 +256,8 @@ def _give_back(draft: Draft) -> None:
 def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
     """A slot in use is lost. The tasks run on in the slots that are left, so it is a failover in the history only."""
     message = f"{len(plan.slot_ids - draft.state.slot_ids)} slot(s) in use were lost."
-    if lost_slot_record(draft.state.timeline.open):
+    record = draft.state.timeline.open
+    if record is not None and record.is_of_lost_slot:
         timeline.note(draft, message)
     else:
         timeline.fail_over(draft, message)

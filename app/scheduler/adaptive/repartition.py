@@ -30,10 +30,11 @@ from app.model.state_partitions import (
     with_partitions,
 )
 from app.model.value import evolve
-from app.scheduler.adaptive import growth, timeline
+from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft, change_plans
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.goal import goal_of
+from app.scheduler.adaptive.program_queries import idle_keys
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.trial import possible
@@ -131,7 +132,7 @@ def is_left_to_idle(state: JobState) -> bool:
     begun = state.repartition
     if begun is None or not begun.late:
         return False
-    idle, known = growth.idle_keys(state), state.graph.by_id
+    idle, known = idle_keys(state), state.graph.by_id
     return all(key in idle or key not in known for key in begun.late)
 
 
@@ -151,7 +152,7 @@ def make_way(draft: Draft) -> None:
     state = draft.state
     if not is_left_to_idle(state):
         return
-    idle, asked = growth.idle_keys(state), partitions_of_queries(_wanted(state))
+    idle, asked = idle_keys(state), partitions_of_queries(_wanted(state))
     now = partitions_of_queries(state.graph)
     if any(asked[key] != number for key, number in now.items() if key not in idle):
         pass_over_idle(draft)

@@ -7,11 +7,11 @@ from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.value import evolve
 from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, Event, PlanApplied, QueryFailed
 from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.rollback_state import Pace, TakenBack, Watch
-from app.scheduler.adaptive.state import Phase
+from app.scheduler.adaptive.state import JobState, Phase
 from app.scheduler.adaptive.trial import (
     collapse,
     completed,
@@ -58,10 +58,10 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
         draft.set(watch=new)
 
 
-def begin_watch(draft: Draft) -> None:
+def settle(draft: Draft, before: JobState, _: Event) -> None:
     """The program starts its first query: what it did before at what is on trial does not count."""
     watch = draft.state.watch
-    if watch is not None:
+    if watch is not None and before.is_before_query and not draft.state.is_before_query:
         until_ms = draft.now_ms + draft.state.options.rollback_watch_ms
         draft.set(watch=evolve(watch, since_ms=draft.now_ms, until_ms=until_ms))
 

@@ -330,6 +330,11 @@ class JobState:
         return graph.program is not None and graph.type is JobType.STREAMING and not self.started
 
     @property
+    def is_query_restarting(self) -> bool:
+        """Whether a query is down, or was started again alone and has not committed a batch since."""
+        return any(not one.over for one in self.local)
+
+    @property
     def is_repartition_given_up(self) -> bool:
         """Whether a redistribution of state that the requirements ask for was tried and given up."""
         refused = self.repartition_refused

@@ -20,10 +20,7 @@ from app.model.rescale import TriggerCause
 from app.model.value import evolve
 from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.rollback_state import Pace, Parallelism, TakenBack, Watch
-from app.scheduler.adaptive.state import (
-    CreatingExecutionGraph,
-    JobState,
-)
+from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 
 WARM_UP_BATCHES: Final = 2
 """The first batches of a query at another parallelism start Python processes and compile: they are not counted."""

@@ -8,8 +8,8 @@ from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
 from app.model.value import evolve
 from app.scheduler.adaptive import repeated_errors, timeline, transition_manager
+from app.scheduler.adaptive.attempts import take_up_plan
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.ending import failure_of, record_failure
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     BoundsUpdated,
@@ -17,9 +17,9 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     TimerFired,
 )
+from app.scheduler.adaptive.failover import backoff_or_fail
+from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.resources import replace_bounds
-from app.scheduler.adaptive.restarting import backoff_or_fail
-from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.layout import layout_of
