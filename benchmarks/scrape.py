@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from app.model.jobgraph import JobGraph, JobType
 from app.model.protocol import ExecutorLoad, VertexBatch
 from app.model.status import JobStatus
+from app.model.value import evolve
 from app.plugins.prometheus import exposition
 from app.plugins.prometheus.exposition import Exposition
 from app.plugins.prometheus.meters import Meters
-from app.scheduler.adaptive.evolve import evolve
 from app.worker.views import Census, JobView
 from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, Job, vertex
@@ -71,7 +71,7 @@ async def held_up(work: Callable[[], Awaitable[object]]) -> float:
 
 async def measure(jobs: int, vertices: int, repetitions: int) -> None:
     views = [job_view(number, vertices) for number in range(jobs)]
-    census = Census(views, 0, 8, 0, 1, 1, True, 1, 1, 1)
+    census = Census(views, 0, 8, 0, 1, 1, True, 1)
     told = Exposition(Meters(), lambda: census, lambda: 0, jobs_max=jobs, version="0")
     exposition.KEPT_S = 0.0  # type: ignore[misc]
     now_ms = at_ms(BATCHES)

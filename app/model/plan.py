@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+from app.model.jobgraph import InPlace, JobGraph
 from app.model.value import value
 
 
@@ -48,3 +50,34 @@ class Plan:
     @property
     def slot_ids(self) -> set[str]:
         return set().union(*[slots for _, slots in self.group_slots])
+
+
+def parallelism_in_words(graph: JobGraph, parallelism: Iterable[tuple[str, int]]) -> str:
+    """'source 2, sink 4'"""
+    return ", ".join(f"{graph.by_id[vertex].name} {count}" for vertex, count in parallelism)
+
+
+def change_in_words(
+    graph: JobGraph, before: Iterable[tuple[str, int]], after: Iterable[tuple[str, int]]
+) -> str:
+    """'sink 2 to 4': the vertices that differ."""
+    old = dict(before)
+    return ", ".join(
+        f"{graph.by_id[vertex].name} {old[vertex]} to {count}"
+        for vertex, count in after
+        if count != old[vertex]
+    )
+
+
+def rung_between(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int]) -> Rung | None:
+    """The cheapest rung from one parallelism to another, None if they are equal.
+
+    In place if every vertex whose parallelism differs can change between two micro-batches. A change of both kinds
+    of vertices is made by one restart.
+    """
+    differing = [vertex for vertex in graph.vertices if now[vertex.id] != then[vertex.id]]
+    if not differing:
+        return None
+    if all(vertex.in_place is InPlace.YES for vertex in differing):
+        return Rung.IN_PLACE
+    return Rung.QUERY_RESTART

@@ -130,6 +130,18 @@ class RescaleRecord:
     rollback_of: int | None = None
 
     @property
+    def has_plan(self) -> bool:
+        """Whether a plan was chosen for it."""
+        return self.rung is not None
+
+    @property
+    def is_of_lost_slot(self) -> bool:
+        """Whether it is a failover that a lost slot began, while its attempt kept running."""
+        is_failover = self.cause is TriggerCause.RECOVERABLE_FAILOVER
+        runs = not any(span.state == "Restarting" for span in self.spans)
+        return is_failover and runs and self.rung in (None, Rung.IN_PLACE)
+
+    @property
     def is_open(self) -> bool:
         return self.reason is None
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.plan import change_in_words, parallelism_in_words
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended, hint, shown
 from app.scheduler.adaptive import (
     goal,
-    growth,
     local_failover,
     queue_words,
     repartition,
     repeated_errors,
     restart_strategy,
 )
-from app.scheduler.adaptive.attainable import change_in_words, in_words
 from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
+from app.scheduler.adaptive.program_queries import absent_vertices
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
@@ -167,7 +167,7 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
         )
         return [
             f"{number} ({change}) was taken back {duration_in_words(now_ms - taken.at_ms)} ago: {taken.why}",
-            f"The job runs at {in_words(state.graph, taken.good)} at most, whatever its bounds ask "
+            f"The job runs at {parallelism_in_words(state.graph, taken.good)} at most, whatever its bounds ask "
             f"for. {again}",
         ]
     # That of a program begins with its first query.
@@ -179,7 +179,7 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
     also = f", or if its throughput falls below {falls:g} of what it was," if falls else ""
     return [
         f"The last rescale is on trial {span}: if the job fails{also} it goes back to "
-        f"{in_words(state.graph, watch.good)}."
+        f"{parallelism_in_words(state.graph, watch.good)}."
     ]
 
 
@@ -242,12 +242,16 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
     assert state.plan is not None
     idle = {
         "that have ended": state.graph.over,
-        "that the program has not started in this attempt": growth.absent(state),
+        "that the program has not started in this attempt": absent_vertices(state),
     }
     running = [
         pair for pair in state.plan.parallelism if not any(pair[0] in vertices for vertices in idle.values())
     ]
-    sentences = [f"The job runs at {in_words(state.graph, running)}." if running else "No query of it runs."]
+    sentences = [
+        f"The job runs at {parallelism_in_words(state.graph, running)}."
+        if running
+        else "No query of it runs."
+    ]
     if state.is_before_query:
         which = "a query" if state.graph.awaits_query else f"a query in attempt {state.attempt}"
         sentences = [f"The program runs, and has not started {which} yet."]
@@ -268,7 +272,7 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
         return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
     if state.graph.runs_by_regions:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
-    planned = in_words(state.graph, phase.plan.parallelism)
+    planned = parallelism_in_words(state.graph, phase.plan.parallelism)
     begun = f"The driver of attempt {state.attempt} is being started with {planned}."
     if goal.comes_back(state):
         needed = Demand.of(state.graph, state.bounds).minimal
@@ -298,7 +302,7 @@ def _not_got_over(state: JobState, now_ms: int) -> list[str]:
 
 
 def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
-    target = in_words(state.graph, phase.target.parallelism)
+    target = parallelism_in_words(state.graph, phase.target.parallelism)
     sentences = [f"The job is being rescaled in place to {target}; it takes effect at the next micro-batch."]
     if phase.sent > 1:
         sentences.append(f"The plan was sent {phase.sent} times.")
@@ -350,7 +354,7 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
 def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> list[str]:
     why = f"after a failure: {ended(phase.failures[0].error)}" if phase.failures else "because of a rescale."
     if phase.target is not None:
-        why = f"for a rescale to {in_words(state.graph, phase.target)}."
+        why = f"for a rescale to {parallelism_in_words(state.graph, phase.target)}."
     done = (
         _timer(state, "backoff", now_ms, "It is started again")
         if phase.stopped

@@ -10,21 +10,24 @@ Timers live in ``state.timers``; the caller fires them. There is no effect that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
+from app.scheduler import table
 from app.scheduler.adaptive import (
     bounds_queue,
+    failover,
     growth,
     local_failover,
     no_change,
     repeated_errors,
-    replacing,
     rollback,
     slot_declaration,
     versions,
@@ -36,18 +39,14 @@ from app.scheduler.adaptive.events import (
     BoundsUpdated,
     Event,
     PlanApplied,
-    QueryEnded,
-    QueryStarted,
     RequirementsUpdated,
-    ScalingPolicyUpdated,
     SlotsChanged,
     SlotShareUpdated,
-    StateRepartitioned,
     TimerFired,
 )
-from app.scheduler.adaptive.state import Executing, Finished, JobState
+from app.scheduler.adaptive.state import Executing, JobState
 from app.scheduler.adaptive.transition_manager import waits_for_change
-from app.scheduler.table import TABLE, following
+from app.scheduler.table import TABLE
 from app.scheduler.transitions import Handler
 
 
@@ -108,13 +107,15 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     handler = row.batch if state.graph.runs_by_regions else row.streaming
     if handler is None or _is_repetition(state, event):
         return state, ()
-    draft = Draft(state, event, max(now_ms, _latest_ms(state)), following)
+    draft = Draft(state, event, max(now_ms, _latest_ms(state)), table)
     if state.timeline.closed:
         draft.set_timeline(closed=())
     _work(draft, event, handler)
-    if draft.state is state:
-        return state, tuple(draft.effects)
-    return _finished_step(state, event, draft)
+    if draft.state is not state:
+        for enter, field_of in _AFTER:
+            if field_of is None or field_of(draft.state) or field_of(state):
+                enter(draft, state, event)
+    return draft.state, tuple(draft.effects)
 
 
 def forget_closed(state: JobState) -> None:
@@ -126,58 +127,16 @@ def forget_closed(state: JobState) -> None:
 
 
 def _work(draft: Draft, event: Event, handler: Handler) -> None:
-    if isinstance(event, BatchCompleted) and draft.state.user_errors:
-        repeated_errors.forget(draft, event.query_id, event.batch_id)
-    if isinstance(event, BatchCompleted | PlanApplied):
-        rollback.note_batch(draft, event)
-        versions.note_progress(draft, event)
+    """Give ``event`` to the rules that enter before the handler, and then to the handler, as far as they leave it."""
     everywhere = _TIMERS.get(event.name) if isinstance(event, TimerFired) else None
     if everywhere is not None:
         everywhere(draft)
         return
-    counts = bounds_queue.take(draft, event) if isinstance(event, RequirementsUpdated) else event
-    if counts is not None:
-        handler(draft, counts)
-
-
-def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
-    if draft.state.queued or before.queued:
-        bounds_queue.look(draft, before, _update)
-    if draft.state.local or before.local:
-        local_failover.settle(draft)
-    if draft.state.versions.replacement or before.versions.replacement:
-        versions.settle(draft, before)
-    now = draft.state
-    if now.started and not (
-        now.started is before.started and now.graph is before.graph and now.phase is before.phase
-    ):
-        growth.settle(draft)
-    after = draft.state
-    over = isinstance(after.phase, Finished)
-    if not over and after.last_plan is not None and (after.plan is None or before.plan is None):
-        # What it cannot do without depends on the slots while it is down.
-        slot_declaration.declare(draft)
-    if not over and (
-        after.slots is not before.slots
-        or after.phase is not before.phase
-        or after.plan is not before.plan
-        or after.declared_slots != before.declared_slots
-        or after.allowed != before.allowed
-        or after.attempt_alive != before.attempt_alive
-        or after.timers is not before.timers
-    ):
-        slot_declaration.settle_surplus(draft)
-    if draft.state.slots is not before.slots and set(draft.state.slots) != set(before.slots):
-        draft.set(slots_changed_ms=draft.now_ms)
-        if before.slots_stayed:
-            # What left and comes again has not stayed.
-            held = draft.state.slot_ids
-            draft.set(slots_stayed=tuple(one for one in draft.state.slots_stayed if one in held))
-    looks = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and event.name not in _LOOKED_AFTER)
-    began = draft.transitions > 0 and isinstance(draft.state.phase, Executing)
-    moved = draft.state.requirements is not before.requirements
-    no_change.settle(draft, looks=looks or began or moved)
-    return draft.state, tuple(draft.effects)
+    for enter in _BEFORE.get(type(event), ()):
+        enter(draft, event)
+    if draft.left is not None:
+        draft.is_handled = True
+        handler(draft, draft.left)
 
 
 def _is_due(state: JobState, event: TimerFired, now_ms: int) -> bool:
@@ -213,41 +172,71 @@ def _latest_ms(state: JobState) -> int:
     return max(state.phase_since_ms, record.start_ms) if record else state.phase_since_ms
 
 
-_LOOKS: Final = (
-    RequirementsUpdated,
-    ScalingPolicyUpdated,
-    SlotShareUpdated,
-    SlotsChanged,
-    StateRepartitioned,
-    QueryStarted,
-    QueryEnded,
-)
-"""Under these, timers of a phase, and when it enters Executing the scheduler looks at what the job could become."""
-
 _OF_ATTEMPT: Final = frozenset(kind for kind in Event.__args__ if "attempt" in kind.__dataclass_fields__)
 
 
-def _deadlines_due(draft: Draft) -> None:
-    bounds_queue.due(draft, _update)
+def _sort_bounds(draft: Draft, event: RequirementsUpdated) -> None:
+    """Bounds without a deadline, while none wait, are the handler's."""
+    if draft.state.queued or event.deadline is not None or event.undoes is not None:
+        draft.left = bounds_queue.take(draft, event)
 
 
-def _update(draft: Draft, event: RequirementsUpdated) -> None:
-    row = TABLE[draft.state.phase.kind, RequirementsUpdated.__name__]
-    handler = row.batch if draft.state.graph.runs_by_regions else row.streaming
-    assert handler is not None
-    draft.trigger = RequirementsUpdated.__name__
-    handler(draft, event)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is decided beside the handlers of the phases.
+
+    It enters a step at places of its own: ``before`` the handler of some kinds of events, to which it may leave less
+    (`Draft.left`); ``after`` it, with the state before the step; and at ``timers`` that mean the same in every phase.
+    ``uses``: the field of the state that is empty, before and behind the step, for a job that does not need the rule.
+    """
+
+    before: Mapping[type, Callable[[Draft, Any], None]] = field(default_factory=dict)
+    after: Callable[[Draft, JobState, Event], None] | None = None
+    uses: str | None = None
+    timers: Mapping[str, Callable[[Draft], None]] = field(default_factory=dict)
 
 
-_LOOKED_AFTER: Final = frozenset(
-    {slot_declaration.IDLE_TIMER, local_failover.LOCAL_TIMER, versions.TRIAL_TIMER}
+RULES: Final = (
+    Rule(before={BatchCompleted: repeated_errors.forget_passed}),
+    # What is on trial has run, whatever the handler makes of the batch.
+    Rule(
+        before={BatchCompleted: rollback.note_batch, PlanApplied: rollback.note_batch},
+        after=rollback.settle,
+        uses="watch",
+    ),
+    # Bounds that wait are applied by handlers, so every other rule sees what came of that.
+    Rule(
+        before={RequirementsUpdated: _sort_bounds},
+        after=bounds_queue.look,
+        uses="queued",
+        timers={bounds_queue.DEADLINE_TIMER: bounds_queue.due},
+    ),
+    Rule(
+        after=local_failover.settle,
+        uses="local",
+        timers={local_failover.LOCAL_TIMER: local_failover.due},
+    ),
+    Rule(
+        before={BatchCompleted: versions.note_progress, PlanApplied: versions.note_progress},
+        after=versions.settle,
+        uses="spare",
+        timers={versions.TRIAL_TIMER: failover.trial_is_over},
+    ),
+    Rule(after=growth.settle, uses="started"),
+    # Which slots are asked for and which are surplus follows from all that was decided.
+    Rule(after=slot_declaration.settle, timers={slot_declaration.IDLE_TIMER: slot_declaration.release_idle}),
+    # Last, because it says why nothing was decided.
+    Rule(after=no_change.settle),
 )
-"""Timers that say nothing of what the job could become."""
+"""In the order in which they enter at each place."""
 
-_TIMERS: Final[dict[str, Callable[[Draft], None]]] = {
-    slot_declaration.IDLE_TIMER: slot_declaration.release_idle,
-    local_failover.LOCAL_TIMER: local_failover.due,
-    versions.TRIAL_TIMER: replacing.trial_is_over,
-    bounds_queue.DEADLINE_TIMER: _deadlines_due,
+_BEFORE: Final[dict[type, tuple[Callable[[Draft, Any], None], ...]]] = {
+    kind: tuple(rule.before[kind] for rule in RULES if kind in rule.before)
+    for kind in (BatchCompleted, PlanApplied, RequirementsUpdated)
 }
-"""Timers that do the same in every phase."""
+_AFTER: Final = tuple(
+    (rule.after, None if rule.uses is None else operator.attrgetter(rule.uses))
+    for rule in RULES
+    if rule.after is not None
+)
+_TIMERS: Final = {name: due for rule in RULES for name, due in rule.timers.items()}

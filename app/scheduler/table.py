@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from app.scheduler.adaptive.draft import ENTRY
-from app.scheduler.adaptive.events import Event
+from app.scheduler.adaptive.draft import ENTRY, Draft
+from app.scheduler.adaptive.events import Event, RequirementsUpdated
 from app.scheduler.transitions import PHASES, STAY, TRANSITIONS, Handler
 
 EVENTS: Final = tuple(kind.__name__ for kind in Event.__args__)
@@ -46,3 +46,19 @@ def following(phase: str, event: str) -> Collection[str]:
     """The phases that can follow ``phase`` under ``event``."""
     row = TABLE.get((phase, event))
     return () if row is None else row.edges
+
+
+def begin(draft: Draft) -> None:
+    """Do what the phase of ``draft`` does at once when it is entered."""
+    handler = TABLE[draft.state.phase.kind, ENTRY].streaming
+    if handler is not None:
+        handler(draft, None)
+
+
+def hand_on(draft: Draft, event: RequirementsUpdated) -> None:
+    """Give ``event``, which a rule has made, to the handler of the phase."""
+    row = TABLE[draft.state.phase.kind, RequirementsUpdated.__name__]
+    handler = row.batch if draft.state.graph.runs_by_regions else row.streaming
+    assert handler is not None
+    draft.trigger, draft.is_handled = RequirementsUpdated.__name__, True
+    handler(draft, event)

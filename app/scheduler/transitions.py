@@ -19,10 +19,11 @@ from app.scheduler.adaptive import (
     assumptions,
     ending,
     executing,
+    failover,
+    failures,
     growth,
     local_failover,
     repartition,
-    replacing,
     rescaling,
     resources,
     restarting,
@@ -87,7 +88,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (CREATED, e.CancelRequested, ending.cancel_unstarted): {FINISHED: "canceled before it ever ran"},
     (CREATED, e.GlobalFailure, ending.fail_unstarted): {FINISHED: "failed before it ever ran"},
     # ---- WaitingForResources: slots are declared, nothing runs
-    (WAITING, ENTRY, None): {CREATING: "the desired slots are there already"},
+    (WAITING, ENTRY, starting.waiting_entered): {CREATING: "the desired slots are there already"},
     (WAITING, _BOUNDS, starting.waiting_bounds): {
         STAY: "too few slots for the new bounds, or enough but not yet stable",
         CREATING: "all slots that the new bounds desire are there",
@@ -114,7 +115,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FINISHED: "canceled while nothing runs",
         CANCELING: "canceled while an attempt or its process may live",
     },
-    (WAITING, _VERSION, replacing.waiting_requested): {
+    (WAITING, _VERSION, starting.waiting_requested): {
         STAY: "the new version waits for an attempt that is being killed, for slots, or for what it is to run in",
         CREATING: "no process is alive, and the slots that the new version desires are there",
     },
@@ -170,7 +171,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (CREATING, e.CancelRequested, ending.cancel): {
         CANCELING: "canceled; the driver, if it is alive, is killed"
     },
-    (CREATING, _VERSION, replacing.creating_requested): {STAY: _BUILDS, WAITING: "the attempt is killed"},
+    (CREATING, _VERSION, starting.creating_requested): {STAY: _BUILDS, WAITING: "the attempt is killed"},
     (CREATING, e.GlobalFailure, starting.creating_global_failure): {
         STAY: "recoverable: the attempt is killed and counts as one that did not start",
         FAILING: "not recoverable: the driver, if it is alive, is killed",
@@ -182,13 +183,13 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FINISHED: "canceled while nothing runs",
         CANCELING: "canceled while the process of the last attempt waits",
     },
-    (RETRYING, _VERSION, replacing.retrying_requested): {STAY: _BUILDS, WAITING: "it is tried at once"},
+    (RETRYING, _VERSION, starting.retrying_requested): {STAY: _BUILDS, WAITING: "it is tried at once"},
     (RETRYING, e.GlobalFailure, ending.fail_unstarted): {
         FINISHED: "failed while nothing runs; no restart strategy is asked",
         FAILING: "failed while the process of the last attempt waits",
     },
     # ---- Executing: the job runs at the plan in force
-    (EXECUTING, ENTRY, None): {
+    (EXECUTING, ENTRY, executing.executing_entered): {
         RESCALING: "bounds or slots changed while the attempt was started, and the change can be made in place",
         RESTARTING: "bounds or slots changed while the attempt was started, and the change needs a restart",
     },
@@ -250,11 +251,11 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "a local failover took too long, and the restart strategy allows no restart",
     },
     # ---- Executing and Rescaling, some of it in StopWithSavepoint as well: an attempt runs
-    ((*_RUN, STOPPING), e.AttemptStartFailed, restarting.running_failed_as_a_whole): {
+    ((*_RUN, STOPPING), e.AttemptStartFailed, failover.running_failed_as_a_whole): {
         RESTARTING: "no process of the attempt is alive, and the restart strategy allows a restart",
         FAILING: "no process of the attempt is alive, and the restart strategy allows no restart",
     },
-    (_RUN, e.AttemptFailed, restarting.running_failed): {
+    (_RUN, e.AttemptFailed, failover.running_failed): {
         RESTARTING: "a failure: the restart strategy allows a restart, or a rescale on trial is taken back",
         FAILING: "a failure that is final, or the restart strategy allows no restart",
     },
@@ -269,10 +270,10 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (_RUN, e.DriverContact, local_failover.driver_contact): {
         STAY: "the timeout of a query's restart begins when its driver is in contact"
     },
-    (_RUN, e.AttemptMisplaced, restarting.running_misplaced): {
+    (_RUN, e.AttemptMisplaced, failover.running_misplaced): {
         RESTARTING: "the attempt is stopped; the next one starts on the cluster of the settings"
     },
-    (_RUN, e.AttemptStopped, restarting.running_stopped): {
+    (_RUN, e.AttemptStopped, failover.running_stopped): {
         RESTARTING: "the attempt stopped without a request, and the restart strategy allows a restart",
         FAILING: "the attempt stopped without a request, and the restart strategy allows no restart",
     },
@@ -281,11 +282,11 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     },
     ((*_RUN, STOPPING, RESTARTING, FAILING), e.CancelRequested, ending.cancel): {CANCELING: "by a client"},
     (_RUN, e.StopRequested, stopping.stop_requested): {STOPPING: "a client asked to stop the job"},
-    (_RUN, _VERSION, replacing.running_requested): {
+    (_RUN, _VERSION, failover.running_requested): {
         STAY: _BUILDS,
         RESTARTING: "the attempt is stopped at a batch boundary; then the new version is started",
     },
-    ((*_RUN, STOPPING), e.GlobalFailure, restarting.running_failed_as_a_whole): {
+    ((*_RUN, STOPPING), e.GlobalFailure, failover.running_failed_as_a_whole): {
         RESTARTING: "a failure of the whole job, and the restart strategy allows a restart",
         FAILING: "a failure that is final, or the restart strategy allows no restart",
     },
@@ -294,7 +295,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (STOPPING, e.SlotsChanged, resources.replace_slots): {STAY: "no effect unless the stop fails"},
     (STOPPING, e.BatchCompleted, stopping.stopping_batch): {STAY: "a batch was committed while draining"},
     (STOPPING, e.PlanApplied, stopping.stopping_plan_applied): {STAY: "a plan sent before came into force"},
-    (STOPPING, e.AttemptFailed, restarting.running_failed): {
+    (STOPPING, e.AttemptFailed, failover.running_failed): {
         RESTARTING: "a failure while draining, and the restart strategy allows a restart",
         FAILING: "a failure while draining that is final, or no restart is allowed",
     },
@@ -317,7 +318,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     },
     (STOPPING, e.StopRequested, stopping.stopping_requested): {STAY: "repeated request"},
     # ---- Restarting: the attempt is stopped, then a backoff runs
-    (RESTARTING, ENTRY, None): {
+    (RESTARTING, ENTRY, restarting.restarting_entered): {
         WAITING: "the attempt is dead and there is no backoff",
         CREATING: "the attempt is dead, and the target is still attainable",
     },
@@ -343,7 +344,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         CREATING: "the backoff is over, and the target is still attainable",
         WAITING: "the backoff is over; there is no target, or it is not attainable any more",
     },
-    (RESTARTING, _VERSION, replacing.restarting_requested): {
+    (RESTARTING, _VERSION, restarting.restarting_requested): {
         STAY: "the new version is started when no process of the attempt is alive, and it has what it is to run in",
         WAITING: "no process is alive; the new version does not wait for the backoff",
     },
@@ -360,7 +361,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FINISHED: "no process of the attempt is alive",
     },
     (_END, e.TimerFired, ending.ended_timer): {STAY: "the attempt is killed again"},
-    (_END, e.GlobalFailure, ending.note_failure): {STAY: "failure recorded"},
+    (_END, e.GlobalFailure, failures.note_failure): {STAY: "failure recorded"},
     (CANCELING, e.CancelRequested, None): {STAY: "repeated request"},
     # ---- Finished: nothing changes any more
     (FINISHED, (e.SlotsChanged, e.CancelRequested, e.GlobalFailure), None): {STAY: "the job is over"},
@@ -372,7 +373,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     },
     ((RETRYING, RESTARTING), _BOUNDS, resources.replace_bounds): {STAY: "the bounds apply after the backoff"},
     ((RETRYING, RESTARTING), e.SlotsChanged, resources.replace_slots): {STAY: "used after the backoff"},
-    ((RESTARTING, *_END), e.QueryFailed, ending.note_failure): {STAY: "failure recorded"},
+    ((RESTARTING, *_END), e.QueryFailed, failures.note_failure): {STAY: "failure recorded"},
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},
     (RESTARTING, (e.GraphAnalysed, e.AttemptRunning, *_OF_REGIONS), None): {STAY: "late report"},

@@ -12,7 +12,6 @@ from app.scheduler.adaptive.bounds_queue import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.draft import status_of, timer_at
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.resources import WAIT_TIMER
-from app.scheduler.adaptive.slot_declaration import plans_of
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -91,7 +90,7 @@ def _plans_fit_graph_and_slots(state: JobState) -> str | None:
     held = state.slot_ids
     if len(held) != len(state.slots):
         return "a slot is held twice"
-    for plan in plans_of(state):
+    for plan in state.plans:
         problem = _plan_problem(state, plan)
         if problem is not None:
             return problem
@@ -229,7 +228,7 @@ def _status_times(state: JobState) -> str | None:
 
 
 def _surplus_is_not_used(state: JobState) -> str | None:
-    used = {slot for plan in plans_of(state) for slot in plan.slot_ids}
+    used = {slot for plan in state.plans for slot in plan.slot_ids}
     idle = {slot for slot, _ in state.idle_since_ms}
     if idle & used:
         return "a slot that a plan uses counts as surplus"

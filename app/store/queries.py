@@ -16,7 +16,7 @@ from app.model.options import JobOptions
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
 from app.model.status import JobStatus
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
 from app.store import codec

@@ -12,9 +12,9 @@ from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
 from app.model.plan import Slot
 from app.model.requirements import Bounds
+from app.model.value import evolve
 from app.scheduler import explain, validate
 from app.scheduler.adaptive import slot_declaration
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment, Why
 from app.scheduler.batch import executing, orders, scheduling

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from app.model.protocol import Report
-from app.scheduler.adaptive import repartition, rollback, slot_declaration, timeline
+from app.model.value import evolve
+from app.scheduler.adaptive import repartition, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.evolve import evolve
 from app.worker.control_plane import ControlPlane
 from app.worker.job.attempts import Attempts
 from app.worker.job.job import Job
@@ -159,7 +159,6 @@ def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
     def lift(draft: Any) -> None:
         if draft.state.taken_back is not None:
             rollback.lift(draft)
-            slot_declaration.declare(draft)
 
     return instead(rollback, "lift_if_cluster_changed", lift)
 

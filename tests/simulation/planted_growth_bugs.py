@@ -10,19 +10,21 @@ from typing import Any
 from app.model.analysis import queries
 from app.model.ids import derive_id
 from app.model.requirements import Bounds
+from app.model.value import evolve
 from app.scheduler import validate
-from app.scheduler.adaptive import draft as drafts
 from app.scheduler.adaptive import (
+    attempts,
     executing,
     growth,
+    in_place,
+    program_queries,
     rescaling,
     slot_declaration,
-    starting,
     timeline,
     versions,
 )
+from app.scheduler.adaptive import draft as drafts
 from app.scheduler.adaptive.events import QueryStarted
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Rescaling
 from app.worker.job import drivers, persistence
 from app.worker.job.building import Building
@@ -69,7 +71,7 @@ def bounds_lost_when_it_comes_again() -> contextlib.AbstractContextManager[None]
         state = draft.state
         if not again or draft.state.timeline.open is not None:
             return
-        own = growth._of_queries(state.graph, [event.query])
+        own = program_queries.vertices_of_queries(state.graph, [event.query])
         bounds = tuple(
             (
                 one.id,
@@ -114,7 +116,7 @@ def not_stored() -> contextlib.AbstractContextManager[None]:
 
 def target_without_it() -> contextlib.AbstractContextManager[None]:
     """The target of a rescale that is on its way stays as it is. Nor does the core check itself."""
-    original, add_to_plans = rescaling.retarget, growth._add_to_plans
+    original, add_to_plans = in_place.retarget, growth._add_to_plans
     came: set[str] = set()
 
     def noted(draft: Any, graph: Any, new: Any, *, is_first: bool) -> None:
@@ -177,7 +179,7 @@ def running_too_early() -> contextlib.AbstractContextManager[None]:
 
 def still_being_started() -> contextlib.AbstractContextManager[None]:
     """A program whose queries are known runs only when it has started one of them."""
-    original = starting.take_up_plan
+    original = attempts.take_up_plan
 
     def take_up_plan(draft: Any, event: Any) -> bool:
         is_known = event.begun and not draft.state.graph.awaits_query
@@ -202,14 +204,20 @@ def left_out_while_it_runs() -> contextlib.AbstractContextManager[None]:
 
 def slots_of_the_program() -> contextlib.AbstractContextManager[None]:
     """The slots that were asked for when no query was known are asked for on."""
-    original, declare = growth._grow, slot_declaration.declare
+    original = slot_declaration.asked_for
+    asked: dict[str, tuple[int, int]] = {}
+    kept_under: dict[str, int] = {}
 
-    def grow(draft: Any, graph: Any, event: Any) -> None:
-        undeclared = draft.state.graph.awaits_query
-        with instead(slot_declaration, "declare", (lambda _draft: None) if undeclared else declare):
-            original(draft, graph, event)
+    def asked_for(state: Any, goal: Any) -> tuple[int, int]:
+        if state.graph.awaits_query:
+            asked[state.job_id] = original(state, goal)
+        elif state.job_id in asked:
+            version = kept_under.setdefault(state.job_id, state.requirements.version)
+            if version == state.requirements.version:
+                return asked[state.job_id]
+        return original(state, goal)
 
-    return instead(growth, "_grow", grow)
+    return instead(slot_declaration, "asked_for", asked_for)
 
 
 def record_of_the_program() -> contextlib.AbstractContextManager[None]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from app.model.value import evolve
 from app.scheduler.adaptive import local_failover
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.table import TABLE
 from tests.simulation.planted_batch_bugs import instead
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
+from app.model.value import evolve
 from app.scheduler import explain, slots, validate
-from app.scheduler.adaptive import goal, starting, trial
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive import attempts, goal, in_place, starting
 from app.scheduler.batch import layout, regions
 from app.scheduler.batch.regions import Region, Regions
 from app.scheduler.slots import Demand
@@ -77,8 +77,10 @@ def dataset_for_each_reader() -> contextlib.AbstractContextManager[None]:
 def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager[None]:
     """A job that has taken a rescale back has no lower bounds any more."""
 
+    original = goal.effective
+
     def effective(state: Any) -> Any:
-        found = trial.effective(state)
+        found = original(state)
         if state.taken_back is None:
             return found
         return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))
@@ -135,13 +137,15 @@ def said_to_be_satisfied() -> contextlib.AbstractContextManager[None]:
 
 def what_came_and_went_is_trusted() -> contextlib.AbstractContextManager[None]:
     """A start that was spoiled is followed by one in the same slots, if they are there again."""
-    original = starting.plan_for_slots
+    original = in_place.plan_for_slots
 
     def plan_for_slots(draft: Any, previous: Any) -> Any:
         draft.set(slots_stayed=())
         return original(draft, previous)
 
-    return instead(starting, "plan_for_slots", plan_for_slots)
+    return several(
+        *(instead(owner, "plan_for_slots", plan_for_slots) for owner in (attempts, starting)),
+    )
 
 
 def never_comes_back() -> contextlib.AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.model.requirements import Bounds, OnTimeout, Requirements
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve
 from app.scheduler.adaptive.state import JobState
 from tests.simulation.deadlines import Deadlines
 from tests.simulation.truth import JobTruth

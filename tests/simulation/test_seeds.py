@@ -14,7 +14,7 @@ from tests.simulation.planted_seeds import SEEDS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3000)
 def test_500_seeds_and_those_that_failed_once_break_no_promise() -> None:
     done = subprocess.run(
         [

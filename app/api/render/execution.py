@@ -16,7 +16,7 @@ from app.api.schema.jobs import ExecutionState, RegionProgress
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobVertex
 from app.model.status import JobStatus
-from app.scheduler.adaptive import growth
+from app.scheduler.adaptive.program_queries import absent_vertices
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -78,7 +78,7 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
     start_ms = began_ms if deployed is not None and not waits else -1
     end_ms = view.ended_ms if view.ended_ms is not None and start_ms >= 0 else -1
     wanted = None if deployed is not None else {vid: bounds.upper for vid, bounds in state.bounds}
-    over, absent = state.graph.over, growth.absent(state)
+    over, absent = state.graph.over, absent_vertices(state)
     result = []
     for vertex in state.graph.vertices:
         own_status = status

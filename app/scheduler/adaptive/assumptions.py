@@ -7,10 +7,10 @@ from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import Bounds
 from app.model.state_partitions import Numbers, numbers_of, why_fixed, with_partitions
 from app.model.statefulness import analysed
-from app.scheduler.adaptive import repartition, slot_declaration, timeline
+from app.model.value import evolve
+from app.scheduler.adaptive import repartition, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import GraphAnalysed
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.adaptive.state import JobState
 
@@ -33,7 +33,6 @@ def creating_analysed(draft: Draft, event: GraphAnalysed) -> None:
     # A vertex that keeps state in a new version, and did not before.
     repartition.lower_plans(draft)
     _lower_bounds(draft, before)
-    slot_declaration.declare(draft)
 
 
 def _lower_bounds(draft: Draft, before: JobGraph) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 from app.model.requirements import Bounds, Deadline, Requirements
+from app.model.value import evolve
 from app.scheduler.adaptive.events import RequirementsUpdated
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.queued_slots import before_change, with_patches
 from app.scheduler.adaptive.state import JobState, Rescaling, Restarting

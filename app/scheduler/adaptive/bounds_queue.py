@@ -15,7 +15,8 @@ from typing import Any, Final
 from app.model.jobgraph import JobGraph
 from app.model.requirements import OnTimeout, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.scheduler.adaptive import queue_words, slot_declaration, timeline
+from app.model.value import evolve
+from app.scheduler.adaptive import queue_words, timeline
 from app.scheduler.adaptive.bounds_declared import (
     before_begun,
     changed_by,
@@ -28,29 +29,18 @@ from app.scheduler.adaptive.bounds_declared import (
     undoing,
 )
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import RequirementsUpdated
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.events import Event, RequirementsUpdated
+from app.scheduler.adaptive.goal import needed_beyond_cap
 from app.scheduler.adaptive.queue_state import Change, Patch
-from app.scheduler.adaptive.queued_slots import (
-    QueuedSlots,
-    before_change,
-    is_on_its_way,
-    with_patches,
-)
-from app.scheduler.adaptive.state import (
-    Canceling,
-    Created,
-    Failing,
-    Finished,
-    JobState,
-)
+from app.scheduler.adaptive.queued_slots import QueuedSlots, before_change, is_on_its_way, with_patches
+from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState
 from app.scheduler.adaptive.trial import last_taken_back
 from app.scheduler.adaptive.version_state import BoundsOfVertices
 
 DEADLINE_TIMER: Final = "deadline"
 _ENDS: Final = (Failing, Canceling, Finished)
 
-Update = Callable[[Draft, RequirementsUpdated], None]
+Update = Callable[[RequirementsUpdated], None]
 """Takes other bounds over, in whatever phase the job is."""
 
 
@@ -106,7 +96,6 @@ def _queue(draft: Draft, patch: Patch, held: Requirements, told: str) -> Require
         _begin(draft, [patch])
         return RequirementsUpdated(with_patches(held, [patch]), why=told)
     _open_record(draft, patch, told)
-    slot_declaration.declare(draft)
     return None
 
 
@@ -133,7 +122,7 @@ def _leave_out(draft: Draft, changed: frozenset[str]) -> str:
 # ---- what the queue does
 
 
-def look(draft: Draft, before: JobState, update: Update) -> None:
+def look(draft: Draft, before: JobState, _: Event) -> None:
     """At the end of a step: apply what has its slots, forget what is over, and bring the timer in line with what is
     left. ``before``: at the beginning of the step."""
     if isinstance(draft.state.phase, _ENDS):
@@ -142,7 +131,7 @@ def look(draft: Draft, before: JobState, update: Update) -> None:
         for one in draft.state.queued:
             _give_record(draft, one)
         _forget_what_is_over(draft)
-        if _move(draft, before.requirements.version, update):
+        if _move(draft, before.requirements.version, draft.hand_on):
             _forget_what_is_over(draft)
     draft.keep(DEADLINE_TIMER, due_ms(draft.state))
 
@@ -172,7 +161,7 @@ def take_slots(draft: Draft, update: Update) -> None:
         _move(draft, draft.state.requirements.version, update)
 
 
-def due(draft: Draft, update: Update) -> None:
+def due(draft: Draft) -> None:
     """Do what was asked for in case of a timeout, of one patch in a step, as each step stores one version of the
     requirements. The timer of another one that is due stays due."""
     state = draft.state
@@ -182,16 +171,16 @@ def due(draft: Draft, update: Update) -> None:
         return
     why = queue_words.why_not_begun(state, one)
     back = undoing(state, one, one.requested_by, why, f"The deadline of version {one.version} passed.")
-    needed = slot_declaration.needed_beyond_cap(state, back.requirements)
+    needed = needed_beyond_cap(state, back.requirements)
     if one.deadline.on_timeout is OnTimeout.COMMIT:
         then = "count from now on" if one.begun is None else "stay"
-        _commit(draft, one, f"{why} The bounds of version {one.version} {then}.", update)
+        _commit(draft, one, f"{why} The bounds of version {one.version} {then}.")
     elif needed is not None:
         # A lower cap was set while they waited.
         kept = f"their lower bounds need {needed} slots, and the cap is {state.share.cap}"
-        _commit(draft, one, f"The former bounds do not come back: {kept}. {why}", update)
+        _commit(draft, one, f"The former bounds do not come back: {kept}. {why}")
     elif (event := take(draft, back)) is not None:
-        update(draft, event)
+        draft.hand_on(event)
 
 
 def due_ms(state: JobState) -> int | None:
@@ -233,7 +222,7 @@ def _apply(draft: Draft, patches: list[Patch], message: str, stored_version: int
         wanted = next_version(state, wanted, first.requested_by, first.reason)
     _begin(draft, patches)
     records, taken = state.timeline.records, last_taken_back(state)
-    update(draft, RequirementsUpdated(wanted, why=message, patch=first))
+    update(RequirementsUpdated(wanted, why=message, patch=first))
     is_new = draft.state.timeline.records > records
     for one in patches:
         if one is first and is_new:
@@ -265,17 +254,16 @@ def _wait_again(draft: Draft, one: Patch, stored_version: int, update: Update) -
     if state.requirements.version == stored_version:
         back = next_version(state, back, one.requested_by, why)
     _replace(draft, one, begun=None)
-    update(draft, RequirementsUpdated(back, undoes=change, why=why, patch=one))
+    update(RequirementsUpdated(back, undoes=change, why=why, patch=one))
 
 
-def _commit(draft: Draft, one: Patch, why: str, update: Update) -> None:
+def _commit(draft: Draft, one: Patch, why: str) -> None:
     """The bounds count from now on, whatever the slots."""
     if one.begun is None:
-        _apply(draft, [one], why, draft.state.requirements.version, update)
+        _apply(draft, [one], why, draft.state.requirements.version, draft.hand_on)
     else:
         _tell_of_commit(draft, one, why)
     _keep(draft, [other for other in draft.state.queued if other.version != one.version])
-    slot_declaration.declare(draft)
 
 
 def _tell_of_commit(draft: Draft, one: Patch, why: str) -> None:
@@ -298,7 +286,6 @@ def _drop(draft: Draft, one: Patch, event: RequirementsUpdated) -> None:
     message = f"Takes back the bounds of version {one.version}: {event.why}"
     if draft.state.timeline.records:
         timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, rollback_of=one.record or None)
-        slot_declaration.declare(draft)
 
 
 def _forget_what_is_over(draft: Draft) -> None:
@@ -312,7 +299,6 @@ def _forget_what_is_over(draft: Draft) -> None:
     if state.open_waits and record is not None and any(one.record == record.number for one in over):
         timeline.leave_wait(draft)
     _keep(draft, [one for one in draft.state.queued if one not in over])
-    slot_declaration.declare(draft)
 
 
 def _is_over(state: JobState, one: Patch) -> bool:

@@ -5,32 +5,46 @@ A `Draft` lives for one call of `step`. It is the only mutable thing of the core
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from app.model.plan import Plan
 from app.model.rescale import RescaleRecord, StateSpan
 from app.model.status import JobStatus
-from app.scheduler.adaptive import goal
+from app.model.value import evolve
 from app.scheduler.adaptive.effects import Effect
-from app.scheduler.adaptive.events import Event
-from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Finished, JobState, Phase, Timeline, Timer
-from app.scheduler.slots import Demand
+from app.scheduler.adaptive.events import Event, RequirementsUpdated
+from app.scheduler.adaptive.rollback_state import Parallelism
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    Finished,
+    JobState,
+    Phase,
+    Rescaling,
+    Restarting,
+    StopWithSavepoint,
+    Timeline,
+    Timer,
+)
 
 P = TypeVar("P", bound=Phase)
 
 ENTRY: Final = "Entry"
 """In the place of an event: what a phase does at once when it is entered."""
 
-_BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
-    *("graph", "options", "requirements", "policy", "taken_back", "plan", "last_plan", "unproven"),
-    *("slots", "allowed", "repartition", "repartition_refused", "fixed", "attempt"),
-)
-"""What `goal.demand_of` and `goal.goal_graph` look at."""
 
-Follows = Callable[[str, str], Collection[str]]
-"""The phases that can follow a phase under an event or `ENTRY`, by the transition table."""
+class Phases(Protocol):
+    """What a step needs to know of the phases, which is in the transition table."""
+
+    def following(self, phase: str, event: str) -> Collection[str]:
+        """The phases that can follow ``phase`` under an event or `ENTRY`."""
+
+    def begin(self, draft: Draft) -> None:
+        """Do what the phase of ``draft`` does at once when it is entered."""
+
+    def hand_on(self, draft: Draft, event: RequirementsUpdated) -> None:
+        """Give ``event``, which a rule has made, to the handler of the phase."""
+
 
 MAX_TRANSITIONS_PER_STEP: Final = 16
 """More transitions than this within one step are a loop, hence a bug."""
@@ -92,14 +106,14 @@ class Draft:
     """
 
     __slots__ = (
-        "_basis",
-        "_demand",
-        "_follows",
-        "_goal",
         "_owned",
+        "_table",
         "_timeline",
         "effects",
         "event_kind",
+        "goal",
+        "is_handled",
+        "left",
         "now_ms",
         "state",
         "transitions",
@@ -107,64 +121,22 @@ class Draft:
         "view",
     )
 
-    def __init__(self, state: JobState, event: Event, now_ms: int, follows: Follows) -> None:
+    def __init__(self, state: JobState, event: Event, now_ms: int, table: Phases) -> None:
         self.state = state
-        self._follows = follows
+        self._table = table
         self._owned = False
-        self._demand: Demand | None = None
-        self._goal: Demand | None = None
-        self._basis: tuple[object, ...] = ()
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
         self.effects: list[Effect] = []
         self.event_kind = type(event).__name__
         self.trigger = self.event_kind
         self.transitions = 0
-        # What `attainable` has worked out last, and from what.
+        # What of the event is left to the handler of the phase, and whether that was given anything.
+        self.left: Event | None = event
+        self.is_handled = False
+        # What `goal` has worked out last, and from what.
+        self.goal: tuple[Any, tuple[object, ...]] | None = None
         self.view: tuple[Any, tuple[object, ...]] | None = None
-
-    @property
-    def demand(self) -> Demand:
-        """`goal.demand_of` the state."""
-        state = self.state
-        basis = _BASIS(state)
-        if self._demand is None or not all(map(operator.is_, self._basis, basis)):
-            self._demand, self._goal = goal.demand_of(state), None
-            self._basis = basis
-        return self._demand
-
-    @property
-    def goal(self) -> Demand:
-        """The same once the state has the partitions that are asked for."""
-        demand = self.demand
-        if self._goal is None:
-            graph = goal.goal_graph(self.state)
-            self._goal = demand if graph is self.state.graph else Demand.of(graph, demand.requirements)
-        return self._goal
-
-    @property
-    def demands(self) -> tuple[Demand, Demand]:
-        """`demand` and `goal`."""
-        return self.demand, self.goal
-
-    @property
-    def declared(self) -> Demand:
-        """What the bounds of the state ask for: records show this."""
-        state = self.state
-        return self.demand if self._is_plain else Demand.of(state.graph, state.bounds)
-
-    @property
-    def declared_goal(self) -> Demand:
-        """The same once the state has the partitions that they ask for."""
-        state = self.state
-        return self.goal if self._is_plain else Demand.of(goal.goal_graph(state), state.bounds)
-
-    @property
-    def _is_plain(self) -> bool:
-        """Whether decisions are made with the bounds of the state."""
-        state = self.state
-        is_down = state.plan is None and state.last_plan is not None
-        return state.taken_back is None and not (is_down and goal.comes_back(state))
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""
@@ -198,6 +170,14 @@ class Draft:
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
+    def begin(self) -> None:
+        """Do what the phase that the job has entered does at once."""
+        self._table.begin(self)
+
+    def hand_on(self, event: RequirementsUpdated) -> None:
+        """Give other bounds to the handler of the phase that the job is in."""
+        self._table.hand_on(self, event)
+
     def refuse(self, reason: str) -> InvalidTransition:
         """The exception for an event that does not fit."""
         return InvalidTransition(self.state, self.event_kind, reason)
@@ -208,7 +188,9 @@ class Draft:
         Timers of the old phase are gone. ``exception`` is kept with the span of the phase that is left.
         """
         old = self.state
-        if phase.kind == old.phase.kind or phase.kind not in self._follows(old.phase.kind, self.trigger):
+        if phase.kind == old.phase.kind or phase.kind not in self._table.following(
+            old.phase.kind, self.trigger
+        ):
             raise self.refuse(f"There is no edge from {old.phase.kind} to {phase.kind} under {self.trigger}")
         # A draft is changed in place: what is needed of the state before is taken now.
         before, since = status_of(old), old.status_since_ms
@@ -256,6 +238,19 @@ class Draft:
         timer = Timer(name, self.state.phase_version, at_ms, self.now_ms)
         self.set(timers=(*[one for one in self.state.timers if one.name != name], timer))
 
+    def arm_new(self, name: str, at_ms: int) -> None:
+        """The same, unless a timer of that name is held."""
+        if timer_at(self.state, name) is None:
+            self.arm(name, at_ms)
+
+    def hold(self, names: Collection[str], due: tuple[str, int] | None) -> None:
+        """Of the timers ``names`` hold only the one that is ``due``."""
+        kept = [one for one in self.state.timers if one.name not in names]
+        if due is not None:
+            kept.append(Timer(due[0], self.state.phase_version, due[1], self.now_ms))
+        if kept or self.state.timers:
+            self.set(timers=tuple(kept))
+
     def disarm(self, *names: str) -> None:
         kept = [one for one in self.state.timers if one.name not in names]
         if len(kept) < len(self.state.timers):
@@ -267,3 +262,22 @@ class Draft:
             self.disarm(name)
         elif timer_at(self.state, name) != at_ms:
             self.arm(name, at_ms)
+
+
+def change_plans(draft: Draft, changed: Callable[[Parallelism, int | None], Parallelism]) -> None:
+    """Give each plan that is in force, on its way, or to be gone back to what ``changed`` makes of its parallelism and
+    of the number of its slots, which is None for a plan on its way."""
+
+    def plan_of(plan: Plan | None, *, in_force: bool = False) -> Plan | None:
+        if plan is None:
+            return None
+        return evolve(plan, parallelism=changed(plan.parallelism, plan.slot_count if in_force else None))
+
+    state, phase = draft.state, draft.state.phase
+    draft.set(plan=plan_of(state.plan, in_force=True), last_plan=plan_of(state.last_plan, in_force=True))
+    if isinstance(phase, CreatingExecutionGraph):
+        draft.set_phase(plan=plan_of(phase.plan))
+    elif isinstance(phase, Rescaling | StopWithSavepoint):
+        draft.set_phase(target=plan_of(phase.target))
+    elif isinstance(phase, Restarting) and phase.target is not None:
+        draft.set_phase(target=changed(phase.target, None))

@@ -6,9 +6,11 @@ from typing import Final
 
 from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
-from app.scheduler.adaptive import resources, timeline, versions
+from app.model.value import evolve
+from app.scheduler.adaptive import resources, timeline
+from app.scheduler.adaptive.attempts import STOP_TIMER, break_off_stop, mark_dead, order_stop
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.effects import JobTerminated, StopAttempt, StopMode
+from app.scheduler.adaptive.effects import JobTerminated, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -17,23 +19,11 @@ from app.scheduler.adaptive.events import (
     BoundsUpdated,
     CancelRequested,
     GlobalFailure,
-    QueryFailed,
-    RegionFailed,
     TimerFired,
 )
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.state import Canceling, Failing, Finished
-from app.scheduler.adaptive.trial import ran_as_before
-
-STOP_TIMER: Final = "stop-timeout"
-
-MAX_CONCURRENT_FAILURES: Final = 32
-"""Concurrent failures that are kept with one root failure."""
-
-MAX_ERROR_CHARS: Final = 4_000
-MAX_STACK_CHARS: Final = 40_000
-"""What is kept of an error and of its stack, which are written with each state."""
 
 _CLOSING: Final = {
     JobStatus.FINISHED: TerminatedReason.JOB_FINISHED,
@@ -43,72 +33,6 @@ _CLOSING: Final = {
 
 
 # ---- shared by all phases
-
-
-def failure_of(
-    draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure | QueryFailed | RegionFailed
-) -> Failure:
-    """``event`` as an entry of the exception history."""
-    vertex = stack = None
-    why, on_trial, by_files = "", False, False
-    if isinstance(event, AttemptFailed | QueryFailed | RegionFailed):
-        vertex, stack, why = event.vertex, event.stack, event.why
-    if isinstance(event, AttemptFailed | QueryFailed):
-        on_trial, by_files = not ran_as_before(draft.state, event.plan_version), event.by_files
-    return Failure(
-        _shortened(event.error, MAX_ERROR_CHARS),
-        draft.now_ms,
-        draft.state.attempt,
-        vertex,
-        None if stack is None else _shortened(stack, MAX_STACK_CHARS),
-        why=_shortened(why, MAX_ERROR_CHARS),
-        on_trial=on_trial,
-        by_files=by_files,
-    )
-
-
-def _shortened(text: str, limit: int) -> str:
-    """Both ends of ``text``: Java names the cause first, Python last."""
-    return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
-
-
-def note_failure(draft: Draft, event: GlobalFailure | QueryFailed) -> None:
-    """The attempt is being ended already."""
-    record_failure(draft, failure_of(draft, event))
-
-
-def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> Failure:
-    """Add ``failure`` to the history: to the entry of what ended its attempt, or (``root``) as a new one."""
-    history = draft.state.failures
-    last = history[-1][0] if history else None
-    if last is not None and not root and last.attempt == failure.attempt and not last.local:
-        if len(history[-1]) > MAX_CONCURRENT_FAILURES:
-            return failure
-        history = (*history[:-1], (*history[-1], failure))
-    else:
-        history = (*history, (failure,))
-    draft.set(failures=history[-draft.state.options.exception_history_size :])
-    return failure
-
-
-def mark_dead(draft: Draft, *, driver_waiting: bool = False) -> None:
-    """Nothing of the attempt writes any more, so no plan is in force."""
-    state = draft.state
-    if state.attempt_alive or state.plan is not None or state.driver_waiting != driver_waiting:
-        draft.set(attempt_alive=False, driver_waiting=driver_waiting, plan=None)
-
-
-def order_stop(draft: Draft, mode: StopMode) -> None:
-    """Tell the attempt to stop, and look again after the stop timeout."""
-    draft.emit(StopAttempt(draft.state.attempt, mode))
-    draft.arm(STOP_TIMER, draft.now_ms + draft.state.options.stop_timeout_ms)
-
-
-def break_off_stop(draft: Draft, error: str) -> None:
-    """A stop that a client asked for cannot be completed; no effect if none is in progress."""
-    stop = draft.state.stop
-    if stop is not None and stop.state == "IN_PROGRESS":
-        draft.set(stop=evolve(stop, state="COMPLETED", error=error))
 
 
 # ---- the ways out
@@ -126,7 +50,6 @@ def finish(
     timeline.close_record(draft, closing or _CLOSING[status], message=cause, exception=exception)
     break_off_stop(draft, cause or f"The job ended as {status} before it was stopped.")
     draft.enter(Finished(status, cause))
-    versions.drop(draft)
     draft.set(
         slots=(),
         plan=None,

@@ -23,7 +23,7 @@ from app.scheduler.adaptive import (
     unfollowed,
     versions,
 )
-from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms
+from app.scheduler.adaptive.attempts import restart_for_rescale, run_on, take_up_plan
 from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -36,10 +36,9 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
+from app.scheduler.adaptive.goal import Attainable, attainable_now, goal_of
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
-from app.scheduler.adaptive.resources import arm_manager, replace_bounds, replace_slots
-from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
-from app.scheduler.adaptive.starting import take_up_plan
+from app.scheduler.adaptive.resources import replace_bounds, replace_slots
 from app.scheduler.adaptive.state import Executing, Manager
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 
@@ -62,14 +61,11 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
         growth.take_for_started(draft)
     if take_up_plan(draft, event):
         versions.begin_trial(draft)
-        enter_executing(draft, first_batch=False)
+        run_on(draft, first_batch=False)
 
 
-def enter_executing(draft: Draft, *, first_batch: bool) -> None:
-    """Start a new manager, and review what changed while another phase was current."""
-    options = draft.state.options
-    began = transition_manager.start(draft.now_ms, longest_cooldown_ms(options))
-    draft.enter(Executing(began, first_batch=first_batch and not draft.state.is_before_query))
+def executing_entered(draft: Draft, _: None) -> None:
+    """Review what changed while another phase was current."""
     _reseat(draft)
     if _has_to_give(draft):
         _give_back(draft)
@@ -112,15 +108,15 @@ def _settle(draft: Draft, moved: Manager, outcome: ManagerOutcome, view: Attaina
         draft.set_phase(manager=moved)
     if outcome is ManagerOutcome.IDLE and timer_at(draft.state, RESOURCE_TIMER) is None:
         _close_idle(draft, None)
-    arm_manager(draft, moved, view.outlook)
+    draft.hold(transition_manager.TIMERS, transition_manager.next_due_ms(moved, view.outlook))
 
 
 def _close_idle(draft: Draft, message: str | None) -> None:
     """End a record that came to nothing. One whose plan is in force is left for its first batch to complete, and while
     the cluster is unreachable nothing has come to nothing."""
     state = draft.state
-    done = timeline.has_plan(state.timeline.open) or state.open_waits
-    if not state.cluster_unreachable and not done:
+    record = state.timeline.open
+    if record and not record.has_plan and not state.open_waits and not state.cluster_unreachable:
         timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
 
 
@@ -128,22 +124,22 @@ def _await_resources(draft: Draft, view: Attainable) -> None:
     """Nothing can change now. An update that wants more slots than are held keeps its record open for a while."""
     state = draft.state
     record = state.timeline.open
-    if record is None or timeline.has_plan(record):
+    if record is None or record.has_plan:
         return
     if record.cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
         # The slots that it was opened for are gone again. The manager notices, unless it has already.
         if draft.phase_as(Executing).manager.stage == "Idling":
             _close_idle(draft, None)
-    elif state.open_waits:
+    elif state.queued and state.open_waits:
         draft.disarm(RESOURCE_TIMER)
     elif view.usable >= view.wanted:
         capped = f", as far as its cap of {state.share.cap} slot(s) allows" * (
-            view.wanted < state.declared_slots
+            view.wanted < goal_of(draft).whole.desired
         )
         _close_idle(draft, f"The bounds ask for no other parallelism than is in force{capped}.")
-    elif timer_at(draft.state, RESOURCE_TIMER) is None:
+    else:
         wait_ms = max(state.options.executing_stabilization_ms, ANSWER_MS)
-        draft.arm(RESOURCE_TIMER, draft.now_ms + wait_ms)
+        draft.arm_new(RESOURCE_TIMER, draft.now_ms + wait_ms)
 
 
 def _begin_rescale(draft: Draft, view: Attainable) -> None:
@@ -243,7 +239,7 @@ def _has_to_give(draft: Draft) -> bool:
     return (
         plan is not None
         and not draft.state.cluster_unreachable
-        and draft.demand.minimal <= usable < plan.slot_count
+        and goal_of(draft).now.minimal <= usable < plan.slot_count
     )
 
 
@@ -260,7 +256,8 @@ def _give_back(draft: Draft) -> None:
 def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
     """A slot in use is lost. The tasks run on in the slots that are left, so it is a failover in the history only."""
     message = f"{len(plan.slot_ids - draft.state.slot_ids)} slot(s) in use were lost."
-    if lost_slot_record(draft.state.timeline.open):
+    record = draft.state.timeline.open
+    if record is not None and record.is_of_lost_slot:
         timeline.note(draft, message)
     else:
         timeline.fail_over(draft, message)

@@ -7,7 +7,7 @@ then a rescale like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -21,19 +21,14 @@ from app.model.requirements import Bounds, bounds_at_first
 from app.model.rescale import TriggerCause
 from app.model.state_partitions import numbers_of
 from app.model.status import JobStatus
-from app.scheduler.adaptive import rollback, slot_declaration, timeline
-from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import QueryEnded, QueryStarted
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft, change_plans
+from app.scheduler.adaptive.events import Event, QueryEnded, QueryStarted
+from app.scheduler.adaptive.program_queries import absent_keys, gone_from, vertices_of_queries
 from app.scheduler.adaptive.queue_state import Change
 from app.scheduler.adaptive.rollback_state import Parallelism
-from app.scheduler.adaptive.state import (
-    Executing,
-    JobState,
-    Rescaling,
-    StopWithSavepoint,
-)
-from app.scheduler.adaptive.trial import coming_plan
+from app.scheduler.adaptive.state import Executing, JobState, Rescaling, StopWithSavepoint
 
 T = TypeVar("T")
 
@@ -42,11 +37,6 @@ LATE_TIMER: Final = "late-queries"
 LATE_MS: Final = 60_000
 """For so long after its first query in an attempt the slots of the other queries that it had are kept for a program."""
 
-GONE_MS: Final = 86_400_000
-"""For so long a client may name a vertex that has left the graph: it may not have heard of that."""
-
-GONE_KEPT: Final = 1_000
-
 
 def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     """The program has started a query, for the first time or again, or one has ended."""
@@ -54,8 +44,6 @@ def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     before = state.graph
     ended = tuple(other for other in before.ended if other != key)
     if isinstance(event, QueryStarted):
-        if state.is_before_query:
-            rollback.begin_watch(draft)
         if key not in state.started:
             draft.set_started((*state.started, key))
         if event.begins_anew and key in event.graph.by_id:
@@ -76,23 +64,27 @@ def leave_out(draft: Draft) -> None:
     _rest(draft, evolve(graph, left_out=(*graph.left_out, *_late_keys(draft.state))))
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: Draft, before: JobState, _: Event) -> None:
     """Bring the timer for queries that have not come yet in line with the state."""
     state = draft.state
+    is_as_before = (
+        state.started is before.started and state.graph is before.graph and state.phase is before.phase
+    )
+    if is_as_before:
+        return
     waits = isinstance(state.phase, Executing) and _late_keys(state)
     since_ms = dict(state.status_since_ms)[JobStatus.RUNNING] if waits else 0
     draft.keep(LATE_TIMER, since_ms + LATE_MS if waits else None)
 
 
 def _late_keys(state: JobState) -> list[str]:
-    return [key for key in _absent_keys(state) if key not in state.graph.left_out]
+    return [key for key in absent_keys(state) if key not in state.graph.left_out]
 
 
 def _rest(draft: Draft, graph: JobGraph) -> None:
     """Other queries of ``graph`` need no slots."""
     if graph is not draft.state.graph:
         draft.set(graph=graph)
-        slot_declaration.declare(draft)
 
 
 def _tell_of_beginning(draft: Draft, name: str) -> None:
@@ -120,24 +112,6 @@ def _not_ended(graph: JobGraph) -> tuple[str, ...]:
     return tuple(query.key for query in queries(graph) if query.key not in graph.ended)
 
 
-def absent(state: JobState) -> frozenset[str]:
-    """The vertices of queries that the program had once and has not started in this attempt, while it has others."""
-    return frozenset(_of_queries(state.graph, _absent_keys(state)))
-
-
-def gone_from(state: JobState, graph: JobGraph, now_ms: int) -> tuple[tuple[str, int], ...]:
-    """`JobState.gone` once the job has ``graph``."""
-    before = () if state.graph.awaits_query else state.graph.by_id
-    left = [(vertex, now_ms) for vertex in before if vertex not in graph.by_id]
-    kept = [one for one in state.gone if now_ms - one[1] < GONE_MS and one[0] not in graph.by_id]
-    return (*kept, *left)[-GONE_KEPT:]
-
-
-def idle_keys(state: JobState) -> set[str]:
-    """The queries that have ended or are absent."""
-    return {*state.graph.ended, *_absent_keys(state)}
-
-
 def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     state = draft.state
     # What stands for a program without a query goes. A vertex that comes may have its id.
@@ -145,9 +119,9 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
     before = {} if is_first else state.graph.by_id
     declared = {} if is_first else _within_state(state.requirements.as_dict(), before, graph)
     added = [vertex for vertex in graph.vertices if vertex.id not in before]
-    graph = _without_oldest(graph, _absent_keys(state), declared)
+    graph = _without_oldest(graph, absent_keys(state), declared)
     given = dict(event.parallelism)
-    running = coming_plan(state) or state.plan or state.last_plan
+    running = state.coming_plan or state.plan or state.last_plan
     most = 1 if running is None else running.slot_count
     new = tuple((one.id, max(1, min(given.get(one.id, 1), one.max_parallelism, most))) for one in added)
     reactive = state.options.is_reactive
@@ -176,7 +150,6 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
         timeline.draw_grown(draft, new)
     else:
         timeline.tell_grown(draft, new, why)
-    slot_declaration.declare(draft)
 
 
 def _within_state(
@@ -203,7 +176,7 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         # A vertex that came with another state may have a smaller one.
         return tuple((one.id, min(known[one.id], one.max_parallelism)) for one in graph.vertices)
 
-    slot_declaration.change_plans(draft, carried)
+    change_plans(draft, carried)
     watch, taken = state.watch, state.taken_back
     if watch is not None:
         watch = evolve(watch, good=carried(watch.good), tried=carried(watch.tried))
@@ -242,21 +215,16 @@ def _within(pairs: tuple[tuple[str, T], ...], graph: JobGraph) -> tuple[tuple[st
     return tuple((vertex.id, known[vertex.id]) for vertex in graph.vertices if vertex.id in known)
 
 
-def _absent_keys(state: JobState) -> list[str]:
-    known = {*state.started, *state.graph.ended}
-    return [query.key for query in queries(state.graph) if query.key not in known] if state.started else []
-
-
 def _without_oldest(graph: JobGraph, absent: list[str], declared: Mapping[str, Bounds]) -> JobGraph:
     """``graph`` without queries that ended long ago, and those that are ``absent`` before these: a program may name its
     queries otherwise in each attempt. Bounds that were ``declared`` for them wait for their names to come again."""
     idle = [*absent, *graph.ended]
     kept = idle[-ENDED_KEPT:]
-    while kept and len(graph.vertices) - len(_of_queries(graph, idle[: -len(kept)])) > MAX_VERTICES:
+    while kept and len(graph.vertices) - len(vertices_of_queries(graph, idle[: -len(kept)])) > MAX_VERTICES:
         kept = kept[1:]
     if len(kept) == len(idle):
         return graph
-    gone = _of_queries(graph, idle[: len(idle) - len(kept)])
+    gone = vertices_of_queries(graph, idle[: len(idle) - len(kept)])
     return replace(
         graph,
         vertices=tuple(vertex for vertex in graph.vertices if vertex.id not in gone),
@@ -279,7 +247,3 @@ def _with_bounds_of(
                 waiting.pop(vertex.name, None)
                 waiting[vertex.name] = NamedBounds(vertex.name, own.lower, own.upper)
     return tuple(waiting.values())[-MAX_BOUNDS:]
-
-
-def _of_queries(graph: JobGraph, keys: Iterable[str]) -> set[str]:
-    return {vertex.id for query in queries(graph) if query.key in keys for vertex in query.flow}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.model.plan import Plan, Rung
+from app.model.plan import Plan, Rung, rung_between
 from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import PlanApplied
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.state import JobState, Rescaling
 from app.scheduler.slots import assign
 
@@ -22,10 +23,10 @@ def plan_for_slots(draft: Draft, previous: Plan | None, *, version: int | None =
     """
     state = draft.state
     slots = [slot for slot in state.slots if slot.id in state.slots_stayed]
-    if len(slots) < draft.demand.minimal:
+    if len(slots) < goal_of(draft).now.minimal:
         slots = list(state.slots)
     return assign(
-        draft.demand,
+        goal_of(draft).now,
         slots,
         count=min(state.usable_slots, len(slots)),
         version=state.plan_version + 1 if version is None else version,
@@ -48,6 +49,33 @@ def rescale_in_place(draft: Draft) -> None:
     draft.set(plan_version=target.version, num_rescales=draft.state.num_rescales + 1)
     draft.enter(Rescaling(target))
     send_plan(draft, target)
+
+
+def retarget(draft: Draft) -> None:
+    """Replace the target if the slots and bounds of now ask for another one that can be reached in place.
+
+    The driver may have applied the old target already, so the new one always has a new version and is sent even if it
+    equals the plan in force. What cannot be done in place follows when the target is in force.
+    """
+    state = draft.state
+    target = draft.phase_as(Rescaling).target
+    assert state.plan is not None
+    wanted = plan_for_slots(draft, target)
+    if wanted is None:
+        return
+    wish = dict(wanted.parallelism)
+    from_target = rung_between(state.graph, dict(target.parallelism), wish)
+    from_force = rung_between(state.graph, dict(state.plan.parallelism), wish)
+    if from_target is None:
+        same = plan_for_slots(draft, target, version=target.version)
+        assert same is not None
+        draft.set_phase(target=same)
+        timeline.plan_chosen(draft, same, Rung.IN_PLACE)
+    elif from_target is Rung.IN_PLACE and from_force in (None, Rung.IN_PLACE):
+        draft.set(plan_version=wanted.version)
+        draft.set_phase(target=wanted, sent=1, behind=(), ignored=False)
+        timeline.plan_chosen(draft, wanted, Rung.IN_PLACE)
+        send_plan(draft, wanted)
 
 
 def given_back(state: JobState, what: str, plan: Plan) -> str:

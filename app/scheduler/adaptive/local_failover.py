@@ -16,14 +16,15 @@ from typing import Final
 
 from app.model.option_values import LOCAL_TIMEOUT
 from app.model.sentences import duration_in_words
+from app.model.value import evolve
 from app.scheduler.adaptive import repeated_errors, restart_strategy, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery
-from app.scheduler.adaptive.ending import failure_of, record_failure
-from app.scheduler.adaptive.events import DriverContact, QueryFailed, QueryRecovered
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.events import DriverContact, Event, QueryFailed, QueryRecovered
+from app.scheduler.adaptive.failover import handle_failure
 from app.scheduler.adaptive.failure_state import Failure, LocalRestart
-from app.scheduler.adaptive.restarting import handle_failure
+from app.scheduler.adaptive.failures import failure_of, record_failure
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling
 from app.scheduler.adaptive.trial import is_excused, trial_of
 
@@ -46,11 +47,6 @@ def _due_ms(state: JobState, one: LocalRestart) -> int | None:
 def _allowed_ms(state: JobState, one: LocalRestart) -> int:
     """How long it may take to commit a batch: else one with long batches would be restarted twice each time."""
     return max(state.options.local_timeout_ms, 2 * one.longest_batch_ms)
-
-
-def is_pending(state: JobState) -> bool:
-    """Whether a query is down, or was started again and has not committed a batch since."""
-    return any(not one.over for one in state.local)
 
 
 # ---- what drivers report, in Executing and in Rescaling
@@ -105,7 +101,7 @@ def query_recovered(draft: Draft, event: QueryRecovered) -> None:
 
 def taken_up(state: JobState) -> DriverContact | None:
     """What a control plane tells a job that it has taken up with its driver; None if it makes no difference."""
-    return DriverContact(state.attempt, heard=False) if is_pending(state) else None
+    return DriverContact(state.attempt, heard=False) if state.is_query_restarting else None
 
 
 def called(state: JobState) -> DriverContact | None:
@@ -147,7 +143,7 @@ def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRe
 
 
 def _missing_slots(draft: Draft) -> str | None:
-    minimal, usable = draft.demand.minimal, draft.state.usable_slots
+    minimal, usable = goal_of(draft).now.minimal, draft.state.usable_slots
     if usable >= minimal:
         return None
     return (
@@ -186,7 +182,7 @@ def _escalate(draft: Draft, failure: Failure, event: QueryFailed | None) -> None
     handle_failure(draft, failure, stopped=False, recoverable=recoverable, cause=event)
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: Draft, _: JobState, __: Event) -> None:
     """Bring the timer in line at the end of a step; what was restarted alone is over with its attempt."""
     state = draft.state
     if not isinstance(state.phase, Executing | Rescaling):

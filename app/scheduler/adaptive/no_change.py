@@ -9,13 +9,36 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.plan import parallelism_in_words
+from app.model.value import evolve
 from app.scheduler.adaptive import goal
-from app.scheduler.adaptive.attainable import attainable_now, in_words
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.events import (
+    Event,
+    QueryEnded,
+    QueryStarted,
+    RequirementsUpdated,
+    ScalingPolicyUpdated,
+    SlotsChanged,
+    SlotShareUpdated,
+    StateRepartitioned,
+    TimerFired,
+)
+from app.scheduler.adaptive.goal import attainable_now
 from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
+
+_LOOKS: Final = (
+    RequirementsUpdated,
+    ScalingPolicyUpdated,
+    SlotShareUpdated,
+    SlotsChanged,
+    StateRepartitioned,
+    QueryStarted,
+    QueryEnded,
+)
+"""Under these, at timers of a phase, and when it enters Executing the scheduler looks at what the job could become."""
 
 
 def versions_of(state: JobState) -> tuple[int, int, int]:
@@ -23,8 +46,9 @@ def versions_of(state: JobState) -> tuple[int, int, int]:
     return state.requirements.version, state.policy.version, state.plan_version
 
 
-def settle(draft: Draft, *, looks: bool) -> None:
-    """Forget what was decided at other bounds or another plan; if the scheduler ``looks``, count what it decides."""
+def settle(draft: Draft, before: JobState, event: Event) -> None:
+    """Forget what was decided at other bounds or another plan; count what was decided now, if the scheduler has looked
+    at what the job could become."""
     state = draft.state
     known = state.no_change
     if known:
@@ -32,7 +56,10 @@ def settle(draft: Draft, *, looks: bool) -> None:
         kept = () if over else tuple(one for one in known if one.versions == now)
         if len(kept) < len(known):
             draft.set(no_change=kept)
-    found = _reason(draft) if looks else None
+    looked = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and draft.is_handled)
+    began = draft.transitions > 0 and isinstance(state.phase, Executing)
+    is_moved = state.requirements is not before.requirements
+    found = _reason(draft) if looked or began or is_moved else None
     if found is not None:
         _count(draft, *found)
 
@@ -85,7 +112,7 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     if view.rung is not None:
         if not view.outlook.sufficient:
             return _UNREACHABLE
-        change = f"A change to {in_words(state.graph, view.parallelism.items())} ({view.rung})"
+        change = f"A change to {parallelism_in_words(state.graph, view.parallelism.items())} ({view.rung})"
         if manager.stage == "Cooldown":
             return NoChangeReason.COOLDOWN, f"{change} waits for the end of the cooldown."
         return (

@@ -17,7 +17,6 @@ from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import within
 from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.state import JobState, Restarting
-from app.scheduler.adaptive.trial import coming_plan
 from app.scheduler.slots import Demand
 
 _BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
@@ -172,7 +171,7 @@ def is_on_its_way(state: JobState, one: Patch) -> bool:
     """Whether a plan that has what ``one``, which was applied, asks for is coming, or the job is being stopped for
     it."""
     target = state.phase.target if isinstance(state.phase, Restarting) else None
-    if target is None and (plan := coming_plan(state)) is not None:
+    if target is None and (plan := state.coming_plan) is not None:
         target = plan.parallelism
     return target is not None and QueuedSlots.of(state).is_met(one, dict(target))
 

@@ -9,7 +9,8 @@ from typing import Final
 from app.model.batch import RegionStatus
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord, SlotGroupRescale, VertexRescale
-from app.scheduler.adaptive.state import JobState
+from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.state import CapRaise, JobState
 from app.scheduler.slots import Demand
 
 BEGUN: Final = (RegionStatus.RUNNING, RegionStatus.FINISHED)
@@ -73,3 +74,14 @@ def meaning_of_now(
 ) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
     """What a rescale that begins now means, of which nothing is decided yet."""
     return meaning(demand, *figures(state, state.last_plan))
+
+
+def cap_change_of(state: JobState) -> SlotShare | CapRaise | None:
+    """The change of the cap because of which the job has fewer slots than its plan uses, or more; None if it is not."""
+    plan, cap, raised = state.plan, state.share.cap, state.cap_raise
+    if plan is None:
+        return None
+    if state.usable_slots < plan.slot_count:
+        return state.share if cap is not None and cap < plan.slot_count else None
+    more = raised is not None and state.usable_slots > max(raised.before, plan.slot_count)
+    return raised if more else None

@@ -29,11 +29,12 @@ from app.model.state_partitions import (
     partitions_of_queries,
     with_partitions,
 )
-from app.scheduler.adaptive import growth, slot_declaration, timeline
-from app.scheduler.adaptive.draft import Draft
+from app.model.value import evolve
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft, change_plans
 from app.scheduler.adaptive.events import StateRepartitioned
-from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.goal import goal_graph
+from app.scheduler.adaptive.goal import goal_of
+from app.scheduler.adaptive.program_queries import idle_keys
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.trial import possible
@@ -47,8 +48,8 @@ def adopt_free(draft: Draft) -> None:
 
     Not those below what runs: they are taken over by the next attempt.
     """
-    state, goal = draft.state, draft.goal.graph
-    if goal is state.graph or not all(allows(goal, plan) for plan in slot_declaration.plans_of(state)):
+    state, goal = draft.state, goal_of(draft).whole.graph
+    if goal is state.graph or not all(allows(goal, plan) for plan in state.plans):
         return
     # What is only assumed to keep state may hide that the state of a query changes.
     is_known = not any(vertex.is_assumed for vertex in state.graph.vertices)
@@ -63,7 +64,7 @@ def begin(draft: Draft) -> None:
     begun = state.repartition
     if begun is not None and begun.late:
         draft.set(repartition=_left_to((key for key in begun.late if key in state.graph.by_id), begun))
-    goal = goal_graph(state)
+    goal = state.goal_graph
     if goal is state.graph:
         return
     before, after = numbers_of(state.graph), numbers_of(goal)
@@ -111,7 +112,6 @@ def found_late(draft: Draft, event: StateRepartitioned) -> None:
     """
     if not found(draft, event.partitions):
         lower_plans(draft)
-    slot_declaration.declare(draft)
 
 
 def pass_over_stateless(draft: Draft) -> None:
@@ -132,7 +132,7 @@ def is_left_to_idle(state: JobState) -> bool:
     begun = state.repartition
     if begun is None or not begun.late:
         return False
-    idle, known = growth.idle_keys(state), state.graph.by_id
+    idle, known = idle_keys(state), state.graph.by_id
     return all(key in idle or key not in known for key in begun.late)
 
 
@@ -152,7 +152,7 @@ def make_way(draft: Draft) -> None:
     state = draft.state
     if not is_left_to_idle(state):
         return
-    idle, asked = growth.idle_keys(state), partitions_of_queries(_wanted(state))
+    idle, asked = idle_keys(state), partitions_of_queries(_wanted(state))
     now = partitions_of_queries(state.graph)
     if any(asked[key] != number for key, number in now.items() if key not in idle):
         pass_over_idle(draft)
@@ -183,7 +183,6 @@ def give_up(draft: Draft, error: str) -> None:
         timeline.close_record(draft, TerminatedReason.EXCEPTION_OCCURRED, message=sentence, exception=error)
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=sentence)
     # The upper bounds are within the partitions again.
-    slot_declaration.declare(draft)
 
 
 def failed_try(draft: Draft, error: str, *, final: bool) -> None:
@@ -206,7 +205,7 @@ def in_words(state: JobState) -> str | None:
 
 def to_come_in_words(state: JobState) -> str | None:
     """What is to be redistributed and was not begun, None if nothing is."""
-    goal = goal_graph(state)
+    goal = state.goal_graph
     if goal is state.graph:
         return None
     return change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(goal)))
@@ -241,7 +240,7 @@ def _open(state: JobState, begun: Repartition) -> Numbers:
 
 
 def lower_plans(draft: Draft) -> None:
-    slot_declaration.change_plans(draft, lambda parallelism, _: possible(draft.state.graph, parallelism))
+    change_plans(draft, lambda parallelism, _: possible(draft.state.graph, parallelism))
 
 
 def allows(graph: JobGraph, plan: Plan) -> bool:

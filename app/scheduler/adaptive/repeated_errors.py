@@ -8,9 +8,9 @@ report was lost: the next failure is then one of a later batch. Outside of queri
 from __future__ import annotations
 
 from app.model.option_values import USER_CODE_ATTEMPTS
+from app.model.value import evolve
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import AttemptFailed, QueryFailed
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
 from app.scheduler.adaptive.failure_state import UserError
 from app.scheduler.adaptive.state import JobState
 
@@ -46,6 +46,12 @@ def exhausted(state: JobState, error: UserError | None) -> str | None:
         f"The same error ({error.what}) came {times} without the query getting further, and the same input raises "
         f"it again ({USER_CODE_ATTEMPTS} is {limit})."
     )
+
+
+def forget_passed(draft: Draft, event: BatchCompleted) -> None:
+    """A query that has committed a batch has got over what it failed with before that."""
+    if draft.state.user_errors:
+        forget(draft, event.query_id, event.batch_id)
 
 
 def forget(draft: Draft, query_id: str, batch_id: int | None = None) -> None:

@@ -8,9 +8,8 @@ is one whose Spark does not run as many tasks as the plan says although the plan
 
 from __future__ import annotations
 
-from app.model.plan import Rung
 from app.scheduler.adaptive import growth, rollback, timeline, unfollowed
-from app.scheduler.adaptive.attainable import attainable_now, rung_between
+from app.scheduler.adaptive.attempts import restart_for_rescale, run_on
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -21,10 +20,15 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     TimerFired,
 )
-from app.scheduler.adaptive.executing import enter_executing
-from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, given_back, plan_for_slots, send_plan
+from app.scheduler.adaptive.goal import attainable_now
+from app.scheduler.adaptive.in_place import (
+    APPLY_TIMER,
+    check_version,
+    given_back,
+    retarget,
+    send_plan,
+)
 from app.scheduler.adaptive.resources import replace_bounds, replace_slots
-from app.scheduler.adaptive.restarting import restart_for_rescale
 from app.scheduler.adaptive.state import Rescaling
 
 
@@ -49,7 +53,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     timeline.note_missing(draft, event.missing_executors)
     timeline.note_not_followed(draft, event.not_followed)
     timeline.complete_record(draft, event.measured)
-    enter_executing(draft, first_batch=True)
+    run_on(draft, first_batch=True)
 
 
 def rescaling_bounds(draft: Draft, event: BoundsUpdated) -> None:
@@ -73,33 +77,6 @@ def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
 def rescaling_query(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     growth.note(draft, event)
     retarget(draft)
-
-
-def retarget(draft: Draft) -> None:
-    """Replace the target if the slots and bounds of now ask for another one that can be reached in place.
-
-    The driver may have applied the old target already, so the new one always has a new version and is sent even if it
-    equals the plan in force. What cannot be done in place follows when the target is in force.
-    """
-    state = draft.state
-    target = draft.phase_as(Rescaling).target
-    assert state.plan is not None
-    wanted = plan_for_slots(draft, target)
-    if wanted is None:
-        return
-    wish = dict(wanted.parallelism)
-    from_target = rung_between(state.graph, dict(target.parallelism), wish)
-    from_force = rung_between(state.graph, dict(state.plan.parallelism), wish)
-    if from_target is None:
-        same = plan_for_slots(draft, target, version=target.version)
-        assert same is not None
-        draft.set_phase(target=same)
-        timeline.plan_chosen(draft, same, Rung.IN_PLACE)
-    elif from_target is Rung.IN_PLACE and from_force in (None, Rung.IN_PLACE):
-        draft.set(plan_version=wanted.version)
-        draft.set_phase(target=wanted, sent=1, behind=(), ignored=False)
-        timeline.plan_chosen(draft, wanted, Rung.IN_PLACE)
-        send_plan(draft, wanted)
 
 
 def rescaling_batch(draft: Draft, event: BatchCompleted) -> None:

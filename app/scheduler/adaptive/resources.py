@@ -7,26 +7,26 @@ nothing is started and no wait ends; when the cluster is reachable again, the wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from app.model.jobgraph import InPlace, JobType
 from app.model.requirements import Requirements, changed_between
 from app.model.rescale import TriggerCause
+from app.model.value import evolve
 from app.scheduler.adaptive import (
     bounds_queue,
     repartition,
     rollback,
-    slot_declaration,
     timeline,
     transition_manager,
 )
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
-from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.goal import demand_of
+from app.scheduler.adaptive.goal import Goal, goal_of
 from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.rollback_state import TakenBack
-from app.scheduler.adaptive.state import JobState, Manager
+from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
 from app.scheduler.adaptive.trial import last_taken_back
 
@@ -64,15 +64,15 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     cause, lifted = _take_over(draft, event, taken)
     if draft.state.repartition is not None:
         repartition.make_way(draft)
-    repartition.adopt_free(draft)
+    if goal_of(draft).whole.graph is not draft.state.graph:
+        repartition.adopt_free(draft)
     begin(cause)
     if update is None:
-        bounds_queue.take_slots(draft, replace_bounds)
+        bounds_queue.take_slots(draft, partial(replace_bounds, draft))
     if update is not None and update.patch is None:
         _remember(draft, was, taken if lifted else None, undone=undone is not None)
     if not lifted and taken is not None and last_taken_back(draft.state) is None:
         draft.set(taken_back=taken, watch=None)
-    slot_declaration.declare(draft)
 
 
 def _end_open_record(draft: Draft, update: RequirementsUpdated | None) -> Callable[[TriggerCause], None]:
@@ -154,8 +154,9 @@ def _take_over(draft: Draft, event: BoundsUpdated, taken: TakenBack | None) -> t
 def _is_of_other_bounds(state: JobState, undone: Change) -> bool:
     """Whether the open record is of other bounds than ``undone``, for which no plan was made yet: it goes on."""
     record = state.timeline.open
-    others = record is not None and record.number != undone.record and record.cause.is_asked
-    return others and not timeline.has_plan(record)
+    if record is None or record.has_plan:
+        return False
+    return record.number != undone.record and record.cause.is_asked
 
 
 def _what_came_back(state: JobState, undone: Patch | Change, why: str) -> str:
@@ -183,7 +184,7 @@ def replace_slots(draft: Draft, event: SlotsChanged) -> None:
         away_since_ms=since_ms if event.cluster_unreachable else None,
     )
     rollback.lift_if_cluster_changed(draft)
-    bounds_queue.take_slots(draft, replace_bounds)
+    bounds_queue.take_slots(draft, partial(replace_bounds, draft))
 
 
 def arm_wait(draft: Draft) -> None:
@@ -200,17 +201,18 @@ def wait_anew(draft: Draft) -> None:
     arm_wait(draft)
 
 
-def waiting_outlook(state: JobState) -> Outlook:
+def waiting_outlook(state: JobState, goal: Goal) -> Outlook:
     """No attempt is started while another may live, nor while the cluster is unreachable, whatever the slots."""
     held = 0 if state.attempt_alive or state.cluster_unreachable else state.usable_slots
     timing = Timing(stabilization_ms=stabilization_ms(state))
     if not held:
         return Outlook(sufficient=False, desired=False, timing=timing)
-    minimal, wanted = state.declared_minimal, state.wanted_slots
+    # Bounds that wait do not keep a job waiting that can run by those that hold, nor start one that cannot.
+    minimal, wanted = goal.now.minimal, goal.wanted
     if state.queued:
-        # Bounds that wait do not keep a job waiting that can run by those that hold, nor start one that cannot.
-        own = demand_of(state)
-        minimal, wanted = own.minimal, min(wanted, own.desired)
+        wanted = min(wanted, goal.now.desired)
+    elif goal.whole is not goal.now and state.open_change is None:
+        minimal = goal.whole.minimal
     return Outlook(sufficient=held >= minimal, desired=held >= wanted, timing=timing)
 
 
@@ -223,11 +225,3 @@ def stabilization_ms(state: JobState) -> int:
     streaming = state.graph.type is JobType.STREAMING
     by_restart = streaming and not all([one.in_place is InPlace.YES for one in state.graph.vertices])
     return FLINK_STABILIZATION_MS if by_restart or state.slots_coming else 0
-
-
-def arm_manager(draft: Draft, moved: Manager, outlook: Outlook) -> None:
-    """Hold exactly the timer that the manager needs."""
-    draft.disarm(*transition_manager.TIMERS)
-    due = transition_manager.next_due_ms(moved, outlook)
-    if due is not None:
-        draft.arm(*due)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from app.model.plan import Plan
+from app.model.plan import Plan, change_in_words, parallelism_in_words
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.scheduler.adaptive import slot_declaration, timeline
-from app.scheduler.adaptive.attainable import change_in_words, in_words
+from app.model.value import evolve
+from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, Event, PlanApplied, QueryFailed
 from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.rollback_state import Pace, TakenBack, Watch
-from app.scheduler.adaptive.state import Phase
+from app.scheduler.adaptive.state import JobState, Phase
 from app.scheduler.adaptive.trial import (
     collapse,
-    coming_plan,
     completed,
     counted,
     is_excused,
@@ -59,10 +58,10 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
         draft.set(watch=new)
 
 
-def begin_watch(draft: Draft) -> None:
+def settle(draft: Draft, before: JobState, _: Event) -> None:
     """The program starts its first query: what it did before at what is on trial does not count."""
     watch = draft.state.watch
-    if watch is not None:
+    if watch is not None and before.is_before_query and not draft.state.is_before_query:
         until_ms = draft.now_ms + draft.state.options.rollback_watch_ms
         draft.set(watch=evolve(watch, since_ms=draft.now_ms, until_ms=until_ms))
 
@@ -80,7 +79,7 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
     A batch of the plan on its way proves nothing before it is in force: `timeline.complete_record` notes it then.
     """
     state = draft.state
-    plan, coming, watch = state.plan, coming_plan(state), state.watch
+    plan, coming, watch = state.plan, state.coming_plan, state.watch
     if plan is None or event.plan_version < plan.version or state.is_before_query:
         return
     if coming is not None and event.plan_version >= coming.version:
@@ -117,11 +116,10 @@ def condemn(draft: Draft, found: Watch, why: str) -> TakenBack | None:
     before = state.watch
     taken = TakenBack(found.good, found.tried, found.record, found.cause, draft.now_ms, why)
     draft.set(taken_back=taken, watch=None)
-    wish = draft.demand.parallelism(state.usable_slots)
+    wish = goal_of(draft).now.parallelism(state.usable_slots)
     if wish is not None and tuple(wish.items()) == found.tried:
         draft.set(taken_back=None, watch=before)
         return None
-    slot_declaration.declare(draft)
     return taken
 
 
@@ -145,7 +143,7 @@ def _close_failed(draft: Draft, taken: TakenBack, failure: Failure) -> None:
     record = draft.state.timeline.open
     if record is None:
         return
-    back = in_words(draft.state.graph, taken.good)
+    back = parallelism_in_words(draft.state.graph, taken.good)
     own = record.number == taken.record
     timeline.close_record(
         draft,
@@ -228,4 +226,3 @@ def lift_if_cluster_changed(draft: Draft) -> None:
         return
     if state.usable_slots < slots_for(state, taken.good):
         lift(draft)
-        slot_declaration.declare(draft)

@@ -7,52 +7,75 @@ job could give while it runs, for other jobs, is told to the arbiter (`Releasabl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from app.model.plan import Plan, Rung, Slot
-from app.model.requirements import Requirements
-from app.model.scaling_policy import within
-from app.model.slot_share import SlotShare
+from app.model.plan import Plan, Rung, Slot, rung_between
 from app.model.value import value
-from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
-from app.scheduler.adaptive.events import SlotShareUpdated
-from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.goal import demand_of
+from app.scheduler.adaptive.events import Event, SlotShareUpdated
+from app.scheduler.adaptive.goal import Goal, goal_of
 from app.scheduler.adaptive.queued_slots import QueuedSlots
-from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
+    Canceling,
     CapRaise,
-    CreatingExecutionGraph,
+    Created,
     Executing,
+    Failing,
+    Finished,
     JobState,
-    Rescaling,
     Restarting,
-    StopWithSavepoint,
 )
-from app.scheduler.adaptive.trial import coming_plan
-from app.scheduler.slots import Demand
 
 IDLE_TIMER = "slot-idle"
 
 
-def declare(draft: Draft) -> None:
-    """Declare the slots that the bounds need which hold and which wait, unless exactly these are declared."""
-    state, goal = draft.state, draft.goal
-    desired, minimal = goal.desired, goal.minimal
-    if goal.graph is not state.graph and state.open_change is not None:
+def asked_for(state: JobState, goal: Goal) -> tuple[int, int]:
+    """The slots that are worth having, and those that the job cannot do without, by the bounds that hold and those that
+    wait."""
+    desired, minimal = goal.whole.desired, goal.whole.minimal
+    if goal.whole is not goal.now and state.open_change is not None:
         # Without the partitions that bounds ask for which are not in force yet, it can start with less.
-        minimal = min(minimal, draft.demand.minimal)
+        minimal = min(minimal, goal.now.minimal)
     if state.queued:
         desired, minimal = QueuedSlots.of(state).declared(desired, minimal)
     if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count
         desired, minimal = min(desired, usable), min(minimal, usable)
-    if (desired, minimal) != (state.declared_slots, state.declared_minimal):
-        draft.set(declared_slots=desired, declared_minimal=minimal)
-        draft.emit(DeclareResources(desired, minimal))
+    return desired, minimal
+
+
+def settle(draft: Draft, before: JobState, _: Event) -> None:
+    """At the end of a step: declare the slots that the bounds need, unless exactly these are declared, and give back
+    those that are surplus. A job that is not scheduled yet, or ends, declares none."""
+    state = draft.state
+    if not isinstance(state.phase, Created | Failing | Canceling | Finished):
+        asked = asked_for(state, goal_of(draft))
+        if asked != (state.declared_slots, state.declared_minimal):
+            draft.set(declared_slots=asked[0], declared_minimal=asked[1])
+            draft.emit(DeclareResources(*asked))
+    after = draft.state
+    if not isinstance(after.phase, Finished) and (
+        after.slots is not before.slots
+        or after.phase is not before.phase
+        or after.plan is not before.plan
+        or after.declared_slots != before.declared_slots
+        or after.allowed != before.allowed
+        or after.attempt_alive != before.attempt_alive
+        or after.timers is not before.timers
+    ):
+        _settle_surplus(draft)
+    _note_change(draft, before)
+
+
+def _note_change(draft: Draft, before: JobState) -> None:
+    after = draft.state
+    if after.slots is before.slots or set(after.slots) == set(before.slots):
+        return
+    draft.set(slots_changed_ms=draft.now_ms)
+    if before.slots_stayed:
+        # What left and comes again has not stayed.
+        held = after.slot_ids
+        draft.set(slots_stayed=tuple(one for one in after.slots_stayed if one in held))
 
 
 def take_share(draft: Draft, event: SlotShareUpdated) -> None:
@@ -70,51 +93,7 @@ def take_share(draft: Draft, event: SlotShareUpdated) -> None:
         draft.emit(DeclareResources(state.declared_slots, state.declared_minimal))
 
 
-def cap_change_of(state: JobState) -> SlotShare | CapRaise | None:
-    """The change of the cap because of which the job has fewer slots than its plan uses, or more; None if it is not."""
-    plan, cap, raised = state.plan, state.share.cap, state.cap_raise
-    if plan is None:
-        return None
-    if state.usable_slots < plan.slot_count:
-        return state.share if cap is not None and cap < plan.slot_count else None
-    more = raised is not None and state.usable_slots > max(raised.before, plan.slot_count)
-    return raised if more else None
-
-
-def needed_beyond_cap(state: JobState, requirements: Requirements) -> int | None:
-    """The slots that the lower bounds of ``requirements`` need, if the cap of the job does not allow them."""
-    cap = state.share.cap
-    if cap is None:
-        return None
-    minimal = Demand.of(state.graph, within(state.policy, state.graph, requirements)).minimal
-    return minimal if minimal > cap else None
-
-
-def plans_of(state: JobState) -> list[Plan]:
-    """The plans that use slots now: the one in force and one that is being brought into force."""
-    return [plan for plan in (state.plan, coming_plan(state)) if plan is not None]
-
-
-def change_plans(draft: Draft, changed: Callable[[Parallelism, int | None], Parallelism]) -> None:
-    """Give each plan that is in force, on its way, or to be gone back to what ``changed`` makes of its parallelism and
-    of the number of its slots, which is None for a plan on its way."""
-
-    def plan_of(plan: Plan | None, *, in_force: bool = False) -> Plan | None:
-        if plan is None:
-            return None
-        return evolve(plan, parallelism=changed(plan.parallelism, plan.slot_count if in_force else None))
-
-    state, phase = draft.state, draft.state.phase
-    draft.set(plan=plan_of(state.plan, in_force=True), last_plan=plan_of(state.last_plan, in_force=True))
-    if isinstance(phase, CreatingExecutionGraph):
-        draft.set_phase(plan=plan_of(phase.plan))
-    elif isinstance(phase, Rescaling | StopWithSavepoint):
-        draft.set_phase(target=plan_of(phase.target))
-    elif isinstance(phase, Restarting) and phase.target is not None:
-        draft.set_phase(target=changed(phase.target, None))
-
-
-def settle_surplus(draft: Draft) -> None:
+def _settle_surplus(draft: Draft) -> None:
     """Bring the surplus slots and their timer in line with the slots, bounds and plans of the draft."""
     _give_back(draft)
     state = draft.state
@@ -143,7 +122,7 @@ def _give_back(draft: Draft) -> None:
     """Release slots for other jobs as soon as neither a plan nor an attempt that is being killed uses them."""
     state = draft.state
     excess = len(state.slots) - state.usable_slots
-    if excess <= 0 or (state.attempt_alive and not plans_of(state)):
+    if excess <= 0 or (state.attempt_alive and not state.plans):
         return
     over = {slot.id for slot in _least_needed(state, excess)}
     if over:
@@ -161,7 +140,7 @@ def _surplus(state: JobState, now_ms: int) -> tuple[tuple[str, int], ...]:
 
 def _least_needed(state: JobState, count: int) -> list[Slot]:
     """At most ``count`` of the slots that no plan uses: those that the job misses least."""
-    used = set[str]().union(*[plan.slot_ids for plan in plans_of(state)])
+    used = set[str]().union(*[plan.slot_ids for plan in state.plans])
     unused = [slot for slot in state.slots if slot.id not in used]
     if len(unused) <= count:
         return unused
@@ -206,7 +185,7 @@ def releasable_of(state: JobState) -> Releasable:
         return Releasable()
     if state.graph.runs_by_regions:
         return Releasable(running=True, can_give=False)
-    plans = plans_of(state)
+    plans = state.plans
     if not plans or isinstance(state.phase, Restarting):
         # It does not run on with these slots for sure.
         return Releasable(running=True)
@@ -216,7 +195,7 @@ def releasable_of(state: JobState) -> Releasable:
 def _in_place_floor(state: JobState, plan: Plan) -> int:
     """With fewer slots no vertex is more parallel, so what holds of a number holds of all between it and the plan's."""
     now = dict(plan.parallelism)
-    goal = demand_of(state)
+    goal = Goal.of(state).now
 
     def is_in_place(count: int) -> bool:
         then = goal.parallelism(count)

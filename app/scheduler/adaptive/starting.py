@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from app.model.plan import Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.sentences import ended
 from app.model.status import JobStatus
@@ -13,28 +10,28 @@ from app.scheduler.adaptive import (
     resources,
     restart_strategy,
     rollback,
-    slot_declaration,
     timeline,
     transition_manager,
     versions,
 )
-from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.effects import StartAttempt, StopMode
-from app.scheduler.adaptive.ending import (
+from app.scheduler.adaptive.attempts import (
+    BACKOFF_TIMER,
+    CLUSTER_RETRY_MS,
+    START_TIMER,
     STOP_TIMER,
-    attempt_finished,
-    fail,
-    failure_of,
-    finish,
+    create_execution_graph,
     mark_dead,
     order_stop,
-    record_failure,
+    start_timeout_ms,
+    wait_for_slots,
 )
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import StopMode
+from app.scheduler.adaptive.ending import attempt_finished, fail, finish
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptMisplaced,
-    AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
     BoundsUpdated,
@@ -46,43 +43,34 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.failures import failure_of, record_failure
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.in_place import plan_for_slots
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
-    JobState,
     Manager,
-    RestartState,
     RetryingExecutionGraphCreation,
     WaitingForResources,
 )
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 from app.scheduler.adaptive.trial import is_excused, trial_of
-
-START_TIMER: Final = "start-timeout"
-BACKOFF_TIMER: Final = "backoff"
-
-CLUSTER_RETRY_MS: Final = 10_000
-"""The pause after a start that the cluster has made fail. The number of such starts has no limit."""
-
+from app.scheduler.adaptive.versions import Coming
 
 # ---- Created
 
 
 def created_start(draft: Draft, event: StartScheduling) -> None:
     timeline.open_record(draft, TriggerCause.INITIAL_SCHEDULE, start_ms=draft.state.phase_since_ms)
-    enter_waiting(draft)
+    wait_for_slots(draft)
 
 
 # ---- WaitingForResources
 
 
-def enter_waiting(draft: Draft, exception: str | None = None) -> None:
-    """Wait for slots; leave at once if all that are desired are there."""
-    draft.enter(WaitingForResources(transition_manager.start(draft.now_ms, 0)), exception)
+def waiting_entered(draft: Draft, _: None) -> None:
     resources.arm_wait(draft)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
-    slot_declaration.declare(draft)
     review_waiting(draft)
 
 
@@ -90,9 +78,7 @@ def review_waiting(draft: Draft) -> None:
     """Slots or bounds may have changed. No batch comes while the job waits, so a change counts as the trigger too.
     Another version of the job does not wait for more slots than it needs."""
     adopted = not draft.state.attempt_alive and versions.adopt(draft)
-    if adopted:
-        slot_declaration.declare(draft)
-    outlook = resources.waiting_outlook(draft.state)
+    outlook = resources.waiting_outlook(draft.state, goal_of(draft))
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
         return
@@ -109,7 +95,7 @@ def _settle_waiting(draft: Draft, moved: Manager, outcome: ManagerOutcome, outlo
         return
     if moved is not draft.phase_as(WaitingForResources).manager:
         draft.set_phase(manager=moved)
-    resources.arm_manager(draft, moved, outlook)
+    draft.hold(transition_manager.TIMERS, transition_manager.next_due_ms(moved, outlook))
 
 
 def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
@@ -148,7 +134,8 @@ def waiting_timer(draft: Draft, event: TimerFired) -> None:
     elif event.name == resources.WAIT_TIMER:
         _wait_is_over(draft)
     else:
-        manager, outlook = draft.phase_as(WaitingForResources).manager, resources.waiting_outlook(draft.state)
+        manager = draft.phase_as(WaitingForResources).manager
+        outlook = resources.waiting_outlook(draft.state, goal_of(draft))
         moved, outcome = transition_manager.on_time(manager, outlook, draft.now_ms)
         _settle_waiting(draft, moved, outcome, outlook)
 
@@ -157,7 +144,7 @@ def _wait_is_over(draft: Draft) -> None:
     state = draft.state
     if state.attempt_alive:
         draft.arm(resources.WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
-    elif resources.waiting_outlook(draft.state).sufficient:
+    elif resources.waiting_outlook(draft.state, goal_of(draft)).sufficient:
         create_execution_graph(draft)
     else:
         waited_ms = draft.now_ms - draft.phase_as(WaitingForResources).manager.since_ms
@@ -170,56 +157,6 @@ def _wait_is_over(draft: Draft) -> None:
 
 
 # ---- CreatingExecutionGraph
-
-
-def create_execution_graph(draft: Draft) -> None:
-    """Assign slots, all or nothing, and start the next attempt. The caller knows that the slots suffice."""
-    repartition.begin(draft)
-    state = draft.state
-    plan = plan_for_slots(draft, state.last_plan)
-    if plan is None:
-        raise draft.refuse("There are too few slots for an attempt")
-    reuse = state.driver_waiting
-    rung = Rung.QUERY_RESTART if reuse else Rung.NEW_DRIVER
-    if state.repartition is not None:
-        rung = max(rung, Rung.STATE_REPARTITION, key=tuple(Rung).index)
-    timeline.plan_chosen(draft, plan, rung)
-    draft.set(
-        attempt=state.attempt + 1,
-        plan_version=plan.version,
-        attempt_alive=True,
-        driver_waiting=False,
-        started=(),
-    )
-    draft.enter(CreatingExecutionGraph(plan, blind=state.cluster_unreachable))
-    draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
-    draft.arm(START_TIMER, draft.now_ms + _start_timeout_ms(draft.state))
-
-
-def _start_timeout_ms(state: JobState) -> int:
-    longer_ms = state.options.repartition_timeout_ms if state.repartition is not None else 0
-    return state.options.start_timeout_ms + state.options.cluster_start_ms + longer_ms
-
-
-def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
-    """Put the plan of the attempt into force; False if it is too late because the attempt is being killed."""
-    phase = draft.phase_as(CreatingExecutionGraph)
-    if phase.failure is not None:
-        return False
-    if event.begun:
-        repartition.leave_to_queries(draft)
-    if draft.state.repartition is not None and not draft.state.repartition.late:
-        raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
-    before = draft.state.last_plan
-    draft.set(
-        plan=phase.plan,
-        last_plan=phase.plan,
-        creation_retry=RestartState(),
-        slots_stayed=(),
-    )
-    rollback.put_on_trial(draft, phase.plan, before, event.before, ran=False)
-    timeline.in_force(draft, phase.plan)
-    return True
 
 
 def _give_up_start(draft: Draft, error: str, *, give_up: bool = False) -> None:
@@ -275,7 +212,7 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     back = RetryingExecutionGraphCreation(phase.failure.error)
     if found is not None and rollback.take_back(draft, found, phase.failure, back):
         # No attempt runs at the parallelism that a rescale asks for: one starts at the parallelism before, at once.
-        enter_waiting(draft)
+        wait_for_slots(draft)
     else:
         by_job = not phase.outside or not phase.recoverable
         start_failed(draft, phase.failure, recoverable=phase.recoverable, by_job=by_job)
@@ -284,7 +221,7 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
 def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
     draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
     if delay_ms == 0:
-        enter_waiting(draft)
+        wait_for_slots(draft)
     else:
         draft.arm(BACKOFF_TIMER, draft.now_ms + delay_ms)
 
@@ -302,7 +239,7 @@ def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:
 
 def creating_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == START_TIMER:
-        waited_ms = _start_timeout_ms(draft.state)
+        waited_ms = start_timeout_ms(draft.state)
         option = "slotwise.driver.start-timeout"
         if draft.state.options.cluster_start_ms:
             option += f" and {draft.state.options.cluster_start_ms} ms for the cluster to bring executors"
@@ -321,10 +258,7 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
         return
     as_told = repartition.found(draft, event.partitions)
     if not as_told and not repartition.allows(draft.state.graph, phase.plan):
-        enter_waiting(draft, exception="The state has fewer partitions than the plan was made for.")
-    else:
-        # Bounds that had to wait for this redistribution count from now on.
-        slot_declaration.declare(draft)
+        wait_for_slots(draft, exception="The state has fewer partitions than the plan was made for.")
 
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:
@@ -367,7 +301,7 @@ def creating_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
     that is given up is being killed already."""
     if draft.phase_as(CreatingExecutionGraph).failure is None:
         timeline.note(draft, event.why)
-        enter_waiting(draft, exception=event.why)
+        wait_for_slots(draft, exception=event.why)
 
 
 # ---- RetryingExecutionGraphCreation
@@ -380,7 +314,7 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, by_job: b
     """
     if versions.is_to_blame(draft, by_job=by_job):
         versions.take_back(draft, failure, RetryingExecutionGraphCreation(failure.error))
-        enter_waiting(draft)
+        wait_for_slots(draft)
         return
     state, cause = draft.state, failure.error
     if recoverable:
@@ -396,4 +330,27 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, by_job: b
 
 def retrying_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == BACKOFF_TIMER:
-        enter_waiting(draft)
+        wait_for_slots(draft)
+
+
+# ---- another version of the job
+
+
+def creating_requested(draft: Draft, event: Coming) -> None:
+    """Nothing runs yet: the attempt that is being started is killed."""
+    if not versions.take_up(draft, event):
+        return
+    wait_for_slots(draft, exception="Another version of the job was asked for while the driver was started.")
+
+
+def waiting_requested(draft: Draft, event: Coming) -> None:
+    if not versions.take_up(draft, event):
+        return
+    review_waiting(draft)
+
+
+def retrying_requested(draft: Draft, event: Coming) -> None:
+    """The version that could not be started is not waited for any longer."""
+    if not versions.take_up(draft, event):
+        return
+    wait_for_slots(draft)

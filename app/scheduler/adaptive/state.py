@@ -313,10 +313,26 @@ class JobState:
         return wanted_graph(self.graph, declared, self.options, has_run=self.attempt > 0, fixed=self.fixed)
 
     @property
+    def goal_graph(self) -> JobGraph:
+        """The graph with the state partitions that the requirements ask for.
+
+        ``graph`` itself if it has them, if a redistribution has been begun (one after the other), and if one was given
+        up under these requirements.
+        """
+        if self.repartition is not None or self.is_repartition_given_up:
+            return self.graph
+        return self.with_wanted_partitions()
+
+    @property
     def is_before_query(self) -> bool:
         """Whether the program of the job has started no query in this attempt, also if some are known."""
         graph = self.graph
         return graph.program is not None and graph.type is JobType.STREAMING and not self.started
+
+    @property
+    def is_query_restarting(self) -> bool:
+        """Whether a query is down, or was started again alone and has not committed a batch since."""
+        return any(not one.over for one in self.local)
 
     @property
     def is_repartition_given_up(self) -> bool:
@@ -327,6 +343,19 @@ class JobState:
     @property
     def slot_ids(self) -> set[str]:
         return {slot.id for slot in self.slots}
+
+    @property
+    def coming_plan(self) -> Plan | None:
+        """The plan that is on its way into force."""
+        phase = self.phase
+        if isinstance(phase, CreatingExecutionGraph):
+            return phase.plan
+        return phase.target if isinstance(phase, Rescaling | StopWithSavepoint) else None
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans that use slots now: the one in force and one that is being brought into force."""
+        return [plan for plan in (self.plan, self.coming_plan) if plan is not None]
 
     @property
     def open_change(self) -> Change | None:
@@ -353,12 +382,7 @@ class JobState:
         return len(self.slots) if self.allowed is None else min(len(self.slots), self.allowed)
 
     @property
-    def slots_to_use(self) -> tuple[int, int]:
-        """`usable_slots` and `wanted_slots`."""
-        return self.usable_slots, self.wanted_slots
-
-    @property
     def wanted_slots(self) -> int:
-        """How many slots are worth waiting for: those of the upper bounds, as far as the cap allows them."""
+        """How many of the slots that are declared are worth waiting for: those that the cap allows."""
         cap = self.declared_slots if self.share.cap is None else max(self.share.cap, self.declared_minimal)
         return min(self.declared_slots, cap)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.status import JobStatus
-from app.scheduler.adaptive import local_failover, timeline
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.attempts import STOP_TIMER, mark_dead, order_stop, run_on
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
-from app.scheduler.adaptive.ending import STOP_TIMER, finish, mark_dead, order_stop
+from app.scheduler.adaptive.ending import finish
 from app.scheduler.adaptive.events import (
     AttemptStopped,
     BatchCompleted,
@@ -16,10 +17,8 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     TimerFired,
 )
-from app.scheduler.adaptive.executing import enter_executing
-from app.scheduler.adaptive.in_place import check_version, send_plan
-from app.scheduler.adaptive.rescaling import retarget
-from app.scheduler.adaptive.restarting import running_stopped
+from app.scheduler.adaptive.failover import running_stopped
+from app.scheduler.adaptive.in_place import check_version, retarget, send_plan
 from app.scheduler.adaptive.state import Rescaling, Stop, StopWithSavepoint
 
 
@@ -29,7 +28,7 @@ def stop_requested(draft: Draft, event: StopRequested) -> None:
         raise draft.refuse(
             "A BATCH job has no batch boundary at which it could be stopped; cancel it instead"
         )
-    if local_failover.is_pending(draft.state):
+    if draft.state.is_query_restarting:
         raise draft.refuse("A query is being restarted after a failure; stop the job once it runs again")
     phase = draft.state.phase
     target = phase.target if isinstance(phase, Rescaling) else None
@@ -61,7 +60,7 @@ def _resume(draft: Draft, target: Plan | None) -> None:
     """The attempt runs on. A plan that was sent and never confirmed is still being applied."""
     if target is None:
         record = draft.state.timeline.open
-        enter_executing(draft, first_batch=not timeline.has_plan(record))
+        run_on(draft, first_batch=record is None or not record.has_plan)
         return
     draft.enter(Rescaling(target))
     send_plan(draft, target)

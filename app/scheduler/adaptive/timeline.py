@@ -33,12 +33,12 @@ from app.model.rescale import (
 )
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
-from app.scheduler.adaptive import slot_declaration
+from app.model.value import evolve
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.adaptive.queued_slots import QueuedSlots
-from app.scheduler.adaptive.record_figures import before_of, figures, meaning, meaning_of_now
+from app.scheduler.adaptive.record_figures import before_of, cap_change_of, figures, meaning, meaning_of_now
 from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     CapRaise,
@@ -145,8 +145,8 @@ def draw_grown(draft: Draft, new: Parallelism) -> None:
     record = draft.state.timeline.open
     assert record is not None
     slots = {one.group_name: one.post for one in record.groups if one.post is not None}
-    after = dict(new) if has_plan(record) else {}
-    _draw(draft, record, *meaning(draft.declared, {}, before_of(record)[1], after, slots))
+    after = dict(new) if record.has_plan else {}
+    _draw(draft, record, *meaning(goal_of(draft).declared, {}, before_of(record)[1], after, slots))
 
 
 def next_record_uuid(state: JobState, ahead: int = 0) -> str:
@@ -171,7 +171,7 @@ def _new_record(
     number, uuid = timeline.records + 1, next_record_uuid(state)
     # Failovers and changes of slots have no author, but for slots that a cap has kept away.
     waiting = _waiting_patch(state, number)
-    goal = draft.declared_goal if waiting is None else QueuedSlots.of(state).demand_with(waiting)
+    goal = goal_of(draft).declared_whole if waiting is None else QueuedSlots.of(state).demand_with(waiting)
     vertices, groups = meaning_of_now(goal, state)
     asked: Requirements | ScalingPolicy | Patch | SlotShare | CapRaise | None = asked_before or waiting
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
@@ -179,7 +179,7 @@ def _new_record(
     elif asked is None and cause is TriggerCause.UPDATE_POLICY:
         asked = state.policy
     elif asked is None and cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
-        asked = slot_declaration.cap_change_of(state)
+        asked = cap_change_of(state)
     if isinstance(asked, CapRaise):
         message = _joined(message, f"Its cap was {asked.before} slot(s) before.")
     return RescaleRecord(
@@ -212,7 +212,7 @@ def _waiting_patch(state: JobState, number: int) -> Patch | None:
 def _declared_of(draft: Draft, record: RescaleRecord) -> Demand:
     """What the bounds ask for that ``record`` is of, with the state partitions that there are."""
     patch = _waiting_patch(draft.state, record.number)
-    return draft.declared if patch is None else QueuedSlots.of(draft.state).demand_with(patch)
+    return goal_of(draft).declared if patch is None else QueuedSlots.of(draft.state).demand_with(patch)
 
 
 def close_record(
@@ -255,7 +255,8 @@ def complete_record(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None
     waits = draft.state.is_before_query
     if draft.state.unproven and not waits:
         draft.set(unproven=False)
-    if has_plan(draft.state.timeline.open):
+    record = draft.state.timeline.open
+    if record is not None and record.has_plan:
         message = _NO_QUERY_YET if waits else None
         close_record(draft, TerminatedReason.SUCCEEDED, message=message, measured=measured)
 
@@ -276,7 +277,7 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
         return
     # A new attempt of a BATCH job keeps what is finished; the rest is decided anew.
     after = figures(draft.state, plan, (RegionStatus.FINISHED,))
-    vertices, groups = meaning(draft.declared, *before_of(record), *after)
+    vertices, groups = meaning(goal_of(draft).declared, *before_of(record), *after)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -287,7 +288,8 @@ def overtake_record(draft: Draft, message: str | None = None) -> None:
     """End the open record, because other bounds were declared. What had been begun for it may still take effect."""
     if leave_record_in_force(draft) or leave_wait(draft):
         return
-    begun = has_plan(draft.state.timeline.open)
+    record = draft.state.timeline.open
+    begun = record is not None and record.has_plan
     close_record(
         draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED, message=_OVERTAKEN if begun else message
     )
@@ -298,7 +300,7 @@ def redraw(draft: Draft) -> None:
     now."""
     record = draft.state.timeline.open
     if record is not None:
-        _draw(draft, record, *meaning(draft.declared_goal, *before_of(record)))
+        _draw(draft, record, *meaning(goal_of(draft).declared_whole, *before_of(record)))
 
 
 def _draw(
@@ -317,7 +319,8 @@ def leave_record_in_force(draft: Draft) -> bool:
     """Another change begins. A record whose plan is in force has got what it was for, if no batch yet (as in Flink)."""
     phase = draft.state.phase
     running = isinstance(phase, Executing) or (isinstance(phase, StopWithSavepoint) and phase.target is None)
-    if not running or not has_plan(draft.state.timeline.open):
+    record = draft.state.timeline.open
+    if not running or record is None or not record.has_plan:
         return False
     close_record(draft, TerminatedReason.SUCCEEDED, message=_NO_BATCH_YET)
     return True
@@ -325,7 +328,7 @@ def leave_record_in_force(draft: Draft) -> bool:
 
 def leave_wait(draft: Draft) -> bool:
     """A change begins. End the open record if its bounds wait: it is completed by what they ask for only."""
-    if waits := draft.state.open_waits:
+    if waits := bool(draft.state.queued) and draft.state.open_waits:
         close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=_WAITS_ON)
     return waits
 
@@ -340,7 +343,7 @@ def fail_over(draft: Draft, error: str, exception: str | None = None) -> None:
 def in_force(draft: Draft, plan: Plan) -> None:
     """``plan`` is in force now. For a record that was opened meanwhile, and has no plan yet, it is the one before."""
     record = draft.state.timeline.open
-    if record is None or has_plan(record):
+    if record is None or record.has_plan:
         return
     vertices, groups = meaning(_declared_of(draft, record), *figures(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
@@ -378,11 +381,6 @@ def change_began_ms(state: JobState) -> int:
         return 0
     changing = (span.enter_ms for span in record.spans if span.state not in _RUNNING)
     return next(changing, max(record.start_ms, state.phase_since_ms))
-
-
-def has_plan(record: RescaleRecord | None) -> bool:
-    """Whether a plan was chosen for ``record`` already."""
-    return record is not None and record.rung is not None
 
 
 def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:

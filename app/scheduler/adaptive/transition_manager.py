@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from app.model.value import value
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve, value
 from app.scheduler.adaptive.state import Manager
 
 

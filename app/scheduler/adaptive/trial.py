@@ -12,23 +12,15 @@ files of the input or of the checkpoint that are damaged or gone: no parallelism
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from app.model.jobgraph import JobGraph, JobType
-from app.model.plan import Plan
-from app.model.requirements import Bounds, Requirements
 from app.model.rescale import TriggerCause
-from app.model.scaling_policy import ScalingPolicy
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve
 from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.rollback_state import Pace, Parallelism, TakenBack, Watch
-from app.scheduler.adaptive.state import (
-    CreatingExecutionGraph,
-    JobState,
-    Rescaling,
-    StopWithSavepoint,
-)
+from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 
 WARM_UP_BATCHES: Final = 2
 """The first batches of a query at another parallelism start Python processes and compile: they are not counted."""
@@ -46,12 +38,6 @@ _PASSING: Final = re.compile(
 """UUIDs of queries, addresses of objects as Python and Java print them, numbers."""
 
 
-def effective(state: JobState) -> Requirements:
-    """The bounds that a plan is made with: the parallelism that is back in force is the most there may be."""
-    bounds, taken = state.bounds, state.taken_back
-    return bounds if taken is None else at_most(state.policy, bounds, dict(taken.good))
-
-
 def last_taken_back(state: JobState) -> TakenBack | None:
     """What was taken back, and holds now or comes back with the bounds before those that are not in force yet."""
     begun = [one.begun for one in state.queued]
@@ -59,33 +45,9 @@ def last_taken_back(state: JobState) -> TakenBack | None:
     return next((one for one in (state.taken_back, *kept) if one is not None), None)
 
 
-def at_most(policy: ScalingPolicy, bounds: Requirements, good: Mapping[str, int]) -> Requirements:
-    """``bounds`` of a job that goes back to ``good``, as far as that names a vertex.
-
-    A vertex whose upper bound was lowered goes back above it, and one whose lower bound was raised below it; but not
-    above a ceiling.
-    """
-    found = []
-    for vertex, own in bounds:
-        if vertex in good:
-            ceiling = policy[vertex].ceiling
-            most = good[vertex] if ceiling is None else min(good[vertex], ceiling)
-            own = Bounds(min(own.lower, most), most)
-        found.append((vertex, own))
-    return evolve(bounds, bounds=tuple(found))
-
-
 def possible(graph: JobGraph, parallelism: Parallelism) -> Parallelism:
     """``parallelism`` as far as the state of ``graph`` has the partitions for it: those do not come back."""
     return tuple((vertex, min(count, graph.by_id[vertex].max_parallelism)) for vertex, count in parallelism)
-
-
-def coming_plan(state: JobState) -> Plan | None:
-    """The plan that is on its way into force."""
-    phase = state.phase
-    if isinstance(phase, CreatingExecutionGraph):
-        return phase.plan
-    return phase.target if isinstance(phase, Rescaling | StopWithSavepoint) else None
 
 
 def is_watched(state: JobState) -> bool:
@@ -103,7 +65,7 @@ def ran_as_before(state: JobState, plan_version: int) -> bool:
 
     ``plan_version``: as in `trial_of`. It may be that of a plan which another one has replaced on its way.
     """
-    last, coming = state.last_plan, coming_plan(state)
+    last, coming = state.last_plan, state.coming_plan
     if last is None or state.taken_back is not None:
         return True
     if state.watch is not None:
@@ -143,7 +105,7 @@ def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Watch | None
     """
     if not is_watched(state) or state.taken_back is not None or state.last_plan is None:
         return None
-    watch, coming = state.watch, coming_plan(state)
+    watch, coming = state.watch, state.coming_plan
     starting = isinstance(state.phase, CreatingExecutionGraph)
     if watch is not None and is_over(watch, at_ms) and not starting:
         watch = None

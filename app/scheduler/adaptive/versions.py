@@ -17,11 +17,18 @@ from app.model.requirements import Bounds
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
 from app.model.statefulness import assumed_as
-from app.scheduler.adaptive import bounds_queue, goal, growth, repartition, timeline
+from app.model.value import evolve
+from app.scheduler.adaptive import bounds_queue, repartition, timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import BatchCompleted, EnvironmentReady, PlanApplied, VersionRequested
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.events import (
+    BatchCompleted,
+    EnvironmentReady,
+    Event,
+    PlanApplied,
+    VersionRequested,
+)
 from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.program_queries import gone_from
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
@@ -34,13 +41,7 @@ from app.scheduler.adaptive.state import (
     RestartState,
     StopWithSavepoint,
 )
-from app.scheduler.adaptive.version_state import (
-    JobVersion,
-    Outcome,
-    Replacement,
-    VersionNote,
-    Versions,
-)
+from app.scheduler.adaptive.version_state import JobVersion, Outcome, Replacement, VersionNote, Versions
 
 TRIAL_TIMER: Final = "version-trial"
 
@@ -162,7 +163,7 @@ def adopt(draft: Draft) -> bool:
         options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
         max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
         requirements=requirements,
-        gone=growth.gone_from(state, graph, draft.now_ms),
+        gone=gone_from(state, graph, draft.now_ms),
         last_plan=state.last_plan if same and groups else None,
         driver_waiting=False,
         watch=None,
@@ -266,8 +267,11 @@ def drop(draft: Draft) -> None:
         _end(draft, "TRIAL", "The job ended before it had proven itself.")
 
 
-def settle(draft: Draft, before: JobState) -> None:
+def settle(draft: Draft, before: JobState, _: Event) -> None:
     """Bring the timer of the trial in line with the state."""
+    if isinstance(draft.state.phase, Finished):
+        drop(draft)
+        return
     if before.is_before_query and not draft.state.is_before_query:
         begin_trial(draft)
     one = _on_trial(draft.state)
@@ -357,7 +361,7 @@ def _with_queries_of(graph: JobGraph, before: JobGraph) -> JobGraph:
 def _not_redistributed(state: JobState, graph: JobGraph) -> list[str]:
     """Sentences on the numbers of state partitions that the requirements ask for and that end with the version: the
     state of ``graph`` has others."""
-    asked = dict(numbers_of(goal.goal_graph(state)))
+    asked = dict(numbers_of(state.goal_graph))
     return [
         f"The state of {graph.by_id[vertex].name} stays at {number} partitions: ask for {asked[vertex]} again."
         for vertex, number in numbers_of(graph)

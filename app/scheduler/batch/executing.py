@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive import repeated_errors, slot_declaration, timeline, transition_manager
+from app.model.value import evolve
+from app.scheduler.adaptive import repeated_errors, timeline, transition_manager
+from app.scheduler.adaptive.attempts import take_up_plan
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.ending import failure_of, record_failure
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     BoundsUpdated,
@@ -16,10 +17,9 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     TimerFired,
 )
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.failover import backoff_or_fail
+from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.resources import replace_bounds
-from app.scheduler.adaptive.restarting import backoff_or_fail
-from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.layout import layout_of
@@ -40,7 +40,6 @@ def begin(draft: Draft, event: AttemptRunning) -> None:
         return
     timeline.note_missing(draft, event.missing_executors)
     draft.enter(Executing(transition_manager.start(draft.now_ms, 0), first_batch=True))
-    slot_declaration.declare(draft)
     progress = progress_of(draft.state)
     draft.set(
         batch=evolve(

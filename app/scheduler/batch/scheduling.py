@@ -14,9 +14,9 @@ from app.model.batch import Dataset, Output, RegionStatus, Result
 from app.model.jobgraph import JobVertex, Partitioner
 from app.model.plan import Plan
 from app.model.requirements import Bounds, Requirements
+from app.model.value import evolve
 from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.effects import SendPlan
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.decisions import decision_for
 from app.scheduler.batch.layout import Layout, layout_of

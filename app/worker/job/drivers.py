@@ -22,8 +22,9 @@ from app.model.protocol import Report
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.secret_texts import secrets_of, without_secrets
 from app.model.status import AttemptEnding
+from app.model.value import evolve
 from app.scheduler.adaptive import events, growth
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.program_queries import absent_vertices
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.store.writes import Attempt
 from app.worker.job.attempt_record import Ended, read_outcome
@@ -154,7 +155,7 @@ def query_started(state: JobState, report: Report, attempt: int, refusal: str | 
         return events.AttemptFailed(attempt, refusal, stopped=False, recoverable=False)
     try:
         graph = grown(state.graph, report.planned)
-        if len(graph.by_id.keys() - state.graph.over - growth.absent(state)) > MAX_VERTICES:
+        if len(graph.by_id.keys() - state.graph.over - absent_vertices(state)) > MAX_VERTICES:
             raise GraphErrors([f"the queries that run have more than {MAX_VERTICES} vertices."])
     except GraphErrors as error:
         told = f"The driver told of a query that cannot be part of the job: {' '.join(error.errors)}"

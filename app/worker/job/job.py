@@ -22,7 +22,6 @@ from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.slot_declaration import may_release_otherwise
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.adaptive.timeline import change_began_ms
-from app.scheduler.adaptive.trial import coming_plan
 from app.store.writes import AddEvents, Write
 from app.worker.clock import JobClock
 from app.worker.job.attempts import Attempts
@@ -327,7 +326,7 @@ class Job:
     def make_spec(self, effect: effects.StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
         # It may have been made again since.
-        plan = coming_plan(state) or effect.plan
+        plan = state.coming_plan or effect.plan
         # A BATCH job has as many tasks as the data ask for, so its slots are what limits those that run at once.
         batch = state.graph.runs_by_regions
         slots = plan.slot_count if batch else places.slots

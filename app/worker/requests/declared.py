@@ -13,11 +13,11 @@ from app.model.requirements import Requirements
 from app.model.scaling_policy import NO_LIMITS, FloorCeiling, ScalingPolicy, faults, in_graph, within
 from app.model.slot_share import SlotShare, beyond_cap
 from app.model.status import JobStatus
+from app.model.value import evolve
 from app.scheduler.adaptive.bounds_declared import whole
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import ScalingPolicyUpdated, SlotShareUpdated
-from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.slot_declaration import needed_beyond_cap
+from app.scheduler.adaptive.goal import needed_beyond_cap
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.slots import Demand
 from app.worker.job.mailbox import RequestDecision

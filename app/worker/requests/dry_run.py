@@ -7,16 +7,15 @@ from typing import Final
 
 from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
-from app.model.plan import Rung
+from app.model.plan import Rung, rung_between
 from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
 from app.model.scaling_policy import differences, within
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of
+from app.model.value import evolve
 from app.scheduler.adaptive import bounds_declared, goal
-from app.scheduler.adaptive.attainable import rung_between
-from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.goal import effective
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.trial import effective
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import Demand

@@ -5,8 +5,8 @@ from __future__ import annotations
 from app.load.sentences import load_sentences
 from app.model.jobgraph import JobType
 from app.scheduler.adaptive.draft import status_of
+from app.scheduler.adaptive.goal import effective
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing
-from app.scheduler.adaptive.trial import effective
 from app.scheduler.arbiter import Allotment
 from app.scheduler.arbiter_sentences import sentences_of
 from app.scheduler.explain import explain

@@ -17,7 +17,6 @@ from app.model.requirements import Bounds, Deadline, Requirements, bounds_at_fir
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
 from app.model.state_partitions import Numbers, why_fixed
-from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.bounds_declared import (
     cancelable_of,
     changed_by,
@@ -28,6 +27,7 @@ from app.scheduler.adaptive.bounds_declared import (
 )
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import RequirementsUpdated
+from app.scheduler.adaptive.program_queries import GONE_MS, absent_vertices
 from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.state import Created, JobState
 from app.scheduler.adaptive.timeline import next_record_uuid
@@ -69,7 +69,7 @@ def resolve_bounds(
     graph = state.graph
     by_id: dict[str, tuple[int, int]] = {}
     errors: list[str] = []
-    gone = {vertex for vertex, at_ms in state.gone if now_ms - at_ms < growth.GONE_MS}
+    gone = {vertex for vertex, at_ms in state.gone if now_ms - at_ms < GONE_MS}
     for key, bounds in wanted.items():
         vertex = graph.by_id.get(key.lower()) or graph.by_name.get(key)
         if vertex is None and key.lower() in gone:
@@ -79,7 +79,7 @@ def resolve_bounds(
             errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
         by_id[target] = bounds
     if not by_id.keys() >= graph.by_id.keys():
-        for idle in graph.over | growth.absent(state):
+        for idle in graph.over | absent_vertices(state):
             own = state.requirements[idle]
             by_id.setdefault(idle, (own.lower, own.upper))
     resolved, more = validate_bounds(

@@ -20,7 +20,7 @@ from app.scheduler.adaptive.events import (
     PlanApplied,
     QueryRecovered,
 )
-from app.scheduler.adaptive.trial import effective
+from app.scheduler.adaptive.goal import effective
 from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, two_sinks
 

@@ -10,6 +10,7 @@ from app.model.plan import Rung
 from app.model.requirements import Deadline, OnTimeout
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.status import JobStatus
+from app.scheduler.adaptive.attempts import START_TIMER
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -19,7 +20,6 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     StopRequested,
 )
-from app.scheduler.adaptive.starting import START_TIMER
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import COOLDOWN, Job, slots
 from tests.unit.scheduler.programs import (

@@ -13,10 +13,10 @@ from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.jobgraph import NamedBounds, Role
 from app.model.planned import PlannedVertex
 from app.model.status import JobStatus
+from app.model.value import evolve
 from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryEnded, VersionRequested
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.adaptive.versions import TRIAL_TIMER
 from app.scheduler.explain import explain

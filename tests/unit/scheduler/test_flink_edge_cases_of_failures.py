@@ -14,7 +14,6 @@ from app.scheduler.adaptive.effects import (
     StopAttempt,
     StopMode,
 )
-from app.scheduler.adaptive.ending import MAX_CONCURRENT_FAILURES
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
@@ -25,6 +24,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     StopRequested,
 )
+from app.scheduler.adaptive.failures import MAX_CONCURRENT_FAILURES
 from app.scheduler.adaptive.state import Restarting
 from tests.unit.scheduler.driving import Job, restarting_job
 from tests.unit.scheduler.phases import in_phase

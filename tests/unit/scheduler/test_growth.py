@@ -22,7 +22,8 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     SlotsChanged,
 )
-from app.scheduler.adaptive.growth import ENDED_KEPT, LATE_MS, absent
+from app.scheduler.adaptive.growth import ENDED_KEPT, LATE_MS
+from app.scheduler.adaptive.program_queries import absent_vertices
 from app.scheduler.adaptive.state import Rescaling
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import COOLDOWN, MAX_DELAY, STABILIZATION, Job, slots, vertex
@@ -175,7 +176,7 @@ def test_a_query_that_does_not_come_again_in_the_next_attempt_is_absent_and_fail
     job.do(QueryStarted(job.state.attempt, key(1), job.state.graph, ()))
     job.do(AttemptRunning(job.state.attempt)).commit()
     assert job.kind == "Executing"
-    assert absent(job.state) == {one.id for one in graph_of(2).vertices}
+    assert absent_vertices(job.state) == {one.id for one in graph_of(2).vertices}
     told = " ".join(explain(job.state, job.now_ms)[0])
     assert "Queries that the program has not started in this attempt: sink-2." in told
 
@@ -202,7 +203,7 @@ def left_out() -> Job:
 def test_an_absent_query_needs_no_slots_when_its_time_is_over_and_those_that_it_wants_when_it_comes() -> None:
     job = left_out()
     assert (job.state.declared_slots, job.state.graph.left_out) == (2, (key(2),))
-    assert absent(job.state) == {one.id for one in graph_of(2).vertices}
+    assert absent_vertices(job.state) == {one.id for one in graph_of(2).vertices}
     job.hold(2).applied()
     assert job.parallelism == [2, 2, 2, 2]
     assert (

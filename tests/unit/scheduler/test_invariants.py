@@ -9,6 +9,8 @@ import pytest
 
 from app.model.plan import Plan
 from app.model.requirements import Bounds
+from app.model.value import evolve
+from app.scheduler import table
 from app.scheduler.adaptive.draft import Draft, InvalidTransition
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import (
@@ -19,10 +21,8 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     TimerFired,
 )
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Created, Executing, JobState, Manager, Rescaling, Stop, Timer
 from app.scheduler.explain import explain
-from app.scheduler.table import following
 from app.scheduler.validate import InvariantViolation, validate
 from tests.unit.scheduler.driving import Job, slots
 from tests.unit.scheduler.phases import in_phase
@@ -195,7 +195,7 @@ def test_a_clock_that_is_set_back_makes_no_span_negative_and_no_timer_fires_earl
 
 def test_a_phase_is_left_along_an_edge_of_the_table_only() -> None:
     state = running()
-    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, following)
+    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, table)
     with pytest.raises(InvalidTransition, match="no edge from Executing to Rescaling under StopRequested"):
         draft.enter(Rescaling(_plan(state)))
     assert draft.state is state
@@ -204,7 +204,7 @@ def test_a_phase_is_left_along_an_edge_of_the_table_only() -> None:
 def test_the_state_that_was_handed_in_is_never_changed_by_what_the_sheet_does_in_place() -> None:
     state = running()
     was = repr(state)
-    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, following)
+    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, table)
     draft.set(num_restarts=7)
     draft.set(num_rescales=8)
     draft.set_timeline(records=9)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from app.model.status import JobStatus
+from app.model.value import evolve
 from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import SendPlan, StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptFailed, AttemptStopped, StopRequested
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import Executing
 from app.scheduler.explain import explain

@@ -20,6 +20,7 @@ from app.model.plan import Slot
 from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
+from app.model.value import evolve
 from app.scheduler.adaptive import bounds_declared
 from app.scheduler.adaptive.bounds_declared import cancelable_of
 from app.scheduler.adaptive.draft import InvalidTransition
@@ -54,7 +55,6 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     TimerFired,
 )
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.adaptive.queued_slots import before_patches, with_patches
 from app.scheduler.adaptive.resources import stabilization_ms

@@ -7,18 +7,16 @@ from dataclasses import replace
 import pytest
 
 from app.model.requirements import Bounds, Requirements
-from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
-    RequirementsUpdated,
     StateRepartitioned,
 )
+from app.scheduler.adaptive.goal import Goal
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.table import following
 from app.worker.refusals import StateConflict
 from app.worker.requests.dry_run import dry_run
 from app.worker.requests.requirements import decide_update
@@ -108,12 +106,12 @@ def test_what_is_asked_of_the_cluster_is_bounded_by_what_was_taken_back(partitio
         state_partitions=() if partitions_asked is None else ((AGG, partitions_asked),),
     )
     state = replace(state, requirements=wanted)
-    draft = Draft(state, RequirementsUpdated(wanted), 0, following)
-    assert draft.demand.desired == draft.goal.desired == 2
-    assert draft.goal.graph.by_id[AGG].max_parallelism == 20
-    assert (draft.declared.desired, draft.declared_goal.desired) == (8, 20)
-    draft.set(taken_back=None)
-    assert (draft.demand.desired, draft.goal.desired) == (8, 20), "nothing is remembered wrongly"
+    goal = Goal.of(state)
+    assert goal.now.desired == goal.whole.desired == 2
+    assert goal.whole.graph.by_id[AGG].max_parallelism == 20
+    assert (goal.declared.desired, goal.declared_whole.desired) == (8, 20)
+    goal = Goal.of(replace(state, taken_back=None))
+    assert (goal.now.desired, goal.whole.desired) == (8, 20)
 
 
 def taken_back(job: Job) -> JobState:

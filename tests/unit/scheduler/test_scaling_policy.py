@@ -8,9 +8,9 @@ from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds, Deadline, OnTimeout
 from app.model.rescale import TriggerCause
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
+from app.model.value import evolve
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan
 from app.scheduler.adaptive.events import CancelRequested, ScalingPolicyUpdated, VersionRequested
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain

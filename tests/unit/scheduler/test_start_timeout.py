@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.model.options import OPTIONS
+from app.model.value import evolve
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import StartScheduling
-from app.scheduler.adaptive.evolve import evolve
 from tests.unit.scheduler.driving import Job
 
 OPTION = "slotwise.driver.start-timeout"

@@ -11,15 +11,14 @@ from types import ModuleType
 import pytest
 
 from app.scheduler.adaptive import (
+    attempts,
     bounds_queue,
-    ending,
     executing,
     growth,
     in_place,
     local_failover,
     resources,
     slot_declaration,
-    starting,
     transition_manager,
 )
 from app.scheduler.batch import progress
@@ -83,14 +82,14 @@ def test_every_state_has_a_page_that_says_what_to_look_for() -> None:
 def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
     known = {
         *transition_manager.TIMERS,
-        ending.STOP_TIMER,
+        attempts.STOP_TIMER,
         executing.RESOURCE_TIMER,
         slot_declaration.IDLE_TIMER,
         in_place.APPLY_TIMER,
         local_failover.LOCAL_TIMER,
         progress.REGION_TIMER,
-        starting.BACKOFF_TIMER,
-        starting.START_TIMER,
+        attempts.BACKOFF_TIMER,
+        attempts.START_TIMER,
         resources.WAIT_TIMER,
         bounds_queue.DEADLINE_TIMER,
         growth.LATE_TIMER,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.model.state_partitions import numbers_of
+from app.model.value import evolve
 from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
@@ -17,7 +18,6 @@ from app.scheduler.adaptive.events import (
     QueryEnded,
     StopRequested,
 )
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.repartition_state import Repartition
 from app.scheduler.adaptive.versions import may_come
 from app.scheduler.explain import explain

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from app.model.value import evolve
 from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptMisplaced
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState, Restarting, WaitingForResources
 from app.worker.job.orders import implied_effects
 from tests.unit.scheduler.driving import Job

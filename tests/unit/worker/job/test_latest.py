@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduler.adaptive.evolve import evolve
+from app.model.value import evolve
 from app.worker.job.persistence import latest_ms
 from tests.unit.scheduler.phases import in_phase
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.model.requirements import Bounds
+from app.model.value import evolve
 from app.scheduler.adaptive.events import StartScheduling
-from app.scheduler.adaptive.evolve import evolve
 from app.worker.requests.requirements import decide_update, resolve_bounds, resolve_partitions
 from app.worker.views import RequirementsUpdate
 from tests.unit.scheduler.driving import Job

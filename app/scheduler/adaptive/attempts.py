@@ -1,0 +1,134 @@
+"""An attempt of a job: how it is started, taken up, told to stop, and known to be dead.
+
+Each of the phases that an attempt goes through is entered here, and begins with its entry in the transition table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.model.plan import Rung
+from app.model.value import evolve
+from app.scheduler.adaptive import repartition, rollback, timeline, transition_manager
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.events import AttemptRunning
+from app.scheduler.adaptive.goal import longest_cooldown_ms
+from app.scheduler.adaptive.in_place import plan_for_slots
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    Executing,
+    JobState,
+    Restarting,
+    RestartState,
+    WaitingForResources,
+)
+
+START_TIMER: Final = "start-timeout"
+BACKOFF_TIMER: Final = "backoff"
+
+STOP_TIMER: Final = "stop-timeout"
+
+CLUSTER_RETRY_MS: Final = 10_000
+"""The pause after a start that the cluster has made fail. The number of such starts has no limit."""
+
+
+# ---- before it runs
+
+
+def wait_for_slots(draft: Draft, exception: str | None = None) -> None:
+    """Wait for the slots of the next attempt, which is started at once if all that are desired are there."""
+    draft.enter(WaitingForResources(transition_manager.start(draft.now_ms, 0)), exception)
+    draft.begin()
+
+
+def create_execution_graph(draft: Draft) -> None:
+    """Assign slots, all or nothing, and start the next attempt. The caller knows that the slots suffice."""
+    repartition.begin(draft)
+    state = draft.state
+    plan = plan_for_slots(draft, state.last_plan)
+    if plan is None:
+        raise draft.refuse("There are too few slots for an attempt")
+    reuse = state.driver_waiting
+    rung = Rung.QUERY_RESTART if reuse else Rung.NEW_DRIVER
+    if state.repartition is not None:
+        rung = max(rung, Rung.STATE_REPARTITION, key=tuple(Rung).index)
+    timeline.plan_chosen(draft, plan, rung)
+    draft.set(
+        attempt=state.attempt + 1,
+        plan_version=plan.version,
+        attempt_alive=True,
+        driver_waiting=False,
+        started=(),
+    )
+    draft.enter(CreatingExecutionGraph(plan, blind=state.cluster_unreachable))
+    draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
+    draft.arm(START_TIMER, draft.now_ms + start_timeout_ms(draft.state))
+
+
+def start_timeout_ms(state: JobState) -> int:
+    """How long an attempt may take until it runs."""
+    longer_ms = state.options.repartition_timeout_ms if state.repartition is not None else 0
+    return state.options.start_timeout_ms + state.options.cluster_start_ms + longer_ms
+
+
+def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
+    """Put the plan of the attempt into force; False if it is too late because the attempt is being killed."""
+    phase = draft.phase_as(CreatingExecutionGraph)
+    if phase.failure is not None:
+        return False
+    if event.begun:
+        repartition.leave_to_queries(draft)
+    if draft.state.repartition is not None and not draft.state.repartition.late:
+        raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
+    before = draft.state.last_plan
+    draft.set(
+        plan=phase.plan,
+        last_plan=phase.plan,
+        creation_retry=RestartState(),
+        slots_stayed=(),
+    )
+    rollback.put_on_trial(draft, phase.plan, before, event.before, ran=False)
+    timeline.in_force(draft, phase.plan)
+    return True
+
+
+# ---- while it runs
+
+
+def run_on(draft: Draft, *, first_batch: bool) -> None:
+    """Enter Executing with a new manager, and review what changed while another phase was current."""
+    began = transition_manager.start(draft.now_ms, longest_cooldown_ms(draft.state.options))
+    draft.enter(Executing(began, first_batch=first_batch and not draft.state.is_before_query))
+    draft.begin()
+
+
+# ---- its end
+
+
+def restart_for_rescale(draft: Draft, target: dict[str, int]) -> None:
+    """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
+    rollback.prove(draft)
+    draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
+    draft.set(num_rescales=draft.state.num_rescales + 1)
+    draft.begin()
+
+
+def mark_dead(draft: Draft, *, driver_waiting: bool = False) -> None:
+    """Nothing of the attempt writes any more, so no plan is in force."""
+    state = draft.state
+    if state.attempt_alive or state.plan is not None or state.driver_waiting != driver_waiting:
+        draft.set(attempt_alive=False, driver_waiting=driver_waiting, plan=None)
+
+
+def order_stop(draft: Draft, mode: StopMode) -> None:
+    """Tell the attempt to stop, and look again after the stop timeout."""
+    draft.emit(StopAttempt(draft.state.attempt, mode))
+    draft.arm(STOP_TIMER, draft.now_ms + draft.state.options.stop_timeout_ms)
+
+
+def break_off_stop(draft: Draft, error: str) -> None:
+    """A stop that a client asked for cannot be completed; no effect if none is in progress."""
+    stop = draft.state.stop
+    if stop is not None and stop.state == "IN_PROGRESS":
+        draft.set(stop=evolve(stop, state="COMPLETED", error=error))
