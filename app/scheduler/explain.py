@@ -15,6 +15,7 @@ from app.scheduler.adaptive import (
     repeated_errors,
     restart_strategy,
 )
+from app.scheduler.adaptive.blame import is_over
 from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.no_change import versions_of
@@ -35,7 +36,6 @@ from app.scheduler.adaptive.state import (
     WaitingForResources,
 )
 from app.scheduler.adaptive.transition_manager import TIMERS
-from app.scheduler.adaptive.trial import is_over
 from app.scheduler.batch.explain import batch_sentences, batch_violations
 from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.slots import Demand

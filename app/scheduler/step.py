@@ -23,14 +23,12 @@ from app.model.status import JobStatus
 from app.scheduler import table
 from app.scheduler.adaptive import (
     bounds_queue,
-    failover,
     growth,
     local_failover,
     no_change,
     repeated_errors,
-    rollback,
     slot_declaration,
-    versions,
+    trial,
 )
 from app.scheduler.adaptive.draft import Draft, InvalidTransition
 from app.scheduler.adaptive.effects import Effect
@@ -112,8 +110,8 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
         draft.set_timeline(closed=())
     _work(draft, event, handler)
     if draft.state is not state:
-        for enter, field_of in _AFTER:
-            if field_of is None or field_of(draft.state) or field_of(state):
+        for enter, used in _AFTER:
+            if not used or any([field_of(draft.state) or field_of(state) for field_of in used]):
                 enter(draft, state, event)
     return draft.state, tuple(draft.effects)
 
@@ -187,42 +185,36 @@ class Rule:
 
     It enters a step at places of its own: ``before`` the handler of some kinds of events, to which it may leave less
     (`Draft.left`); ``after`` it, with the state before the step; and at ``timers`` that mean the same in every phase.
-    ``uses``: the field of the state that is empty, before and behind the step, for a job that does not need the rule.
+    ``uses``: the fields of the state that are empty, before and behind the step, of a job that does not need the rule.
     """
 
     before: Mapping[type, Callable[[Draft, Any], None]] = field(default_factory=dict)
     after: Callable[[Draft, JobState, Event], None] | None = None
-    uses: str | None = None
+    uses: tuple[str, ...] = ()
     timers: Mapping[str, Callable[[Draft], None]] = field(default_factory=dict)
 
 
 RULES: Final = (
     Rule(before={BatchCompleted: repeated_errors.forget_passed}),
-    # What is on trial has run, whatever the handler makes of the batch.
     Rule(
-        before={BatchCompleted: rollback.note_batch, PlanApplied: rollback.note_batch},
-        after=rollback.settle,
-        uses="watch",
+        before={BatchCompleted: trial.note_batch, PlanApplied: trial.note_batch},
+        after=trial.settle,
+        uses=("watch", "spare"),
+        timers={trial.TRIAL_TIMER: trial.due},
     ),
     # Bounds that wait are applied by handlers, so every other rule sees what came of that.
     Rule(
         before={RequirementsUpdated: _sort_bounds},
         after=bounds_queue.look,
-        uses="queued",
+        uses=("queued",),
         timers={bounds_queue.DEADLINE_TIMER: bounds_queue.due},
     ),
     Rule(
         after=local_failover.settle,
-        uses="local",
+        uses=("local",),
         timers={local_failover.LOCAL_TIMER: local_failover.due},
     ),
-    Rule(
-        before={BatchCompleted: versions.note_progress, PlanApplied: versions.note_progress},
-        after=versions.settle,
-        uses="spare",
-        timers={versions.TRIAL_TIMER: failover.trial_is_over},
-    ),
-    Rule(after=growth.settle, uses="started"),
+    Rule(after=growth.settle, uses=("started",)),
     # Which slots are asked for and which are surplus follows from all that was decided.
     Rule(after=slot_declaration.settle, timers={slot_declaration.IDLE_TIMER: slot_declaration.release_idle}),
     # Last, because it says why nothing was decided.
@@ -235,7 +227,7 @@ _BEFORE: Final[dict[type, tuple[Callable[[Draft, Any], None], ...]]] = {
     for kind in (BatchCompleted, PlanApplied, RequirementsUpdated)
 }
 _AFTER: Final = tuple(
-    (rule.after, None if rule.uses is None else operator.attrgetter(rule.uses))
+    (rule.after, [operator.attrgetter(name) for name in rule.uses])
     for rule in RULES
     if rule.after is not None
 )

@@ -177,7 +177,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "not recoverable: the driver, if it is alive, is killed",
     },
     # ---- RetryingExecutionGraphCreation: a backoff between two starts
-    (RETRYING, ENTRY, None): {WAITING: "there is no backoff"},
+    (RETRYING, ENTRY, starting.retrying_entered): {WAITING: "there is no backoff"},
     (RETRYING, e.TimerFired, starting.retrying_timer): {WAITING: "the backoff is over"},
     (RETRYING, e.CancelRequested, ending.cancel_unstarted): {
         FINISHED: "canceled while nothing runs",

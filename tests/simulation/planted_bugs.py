@@ -9,7 +9,7 @@ from typing import Any
 
 from app.model.protocol import Report
 from app.model.value import evolve
-from app.scheduler.adaptive import repartition, rollback, timeline
+from app.scheduler.adaptive import repartition, timeline, trial
 from app.scheduler.adaptive.draft import Draft
 from app.worker.control_plane import ControlPlane
 from app.worker.job.attempts import Attempts
@@ -150,7 +150,7 @@ def redistribution_changes_its_mind() -> contextlib.AbstractContextManager[None]
 
 def never_taken_back() -> contextlib.AbstractContextManager[None]:
     """A job that fails after a rescale is started at the same parallelism, as often as the strategy allows."""
-    return instead(rollback, "blamed", lambda *_args, **_more: None)
+    return instead(trial, "_rescale_to_blame", lambda *_args, **_more: None)
 
 
 def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
@@ -158,9 +158,9 @@ def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
 
     def lift(draft: Any) -> None:
         if draft.state.taken_back is not None:
-            rollback.lift(draft)
+            trial.lift(draft)
 
-    return instead(rollback, "lift_if_cluster_changed", lift)
+    return instead(trial, "lift_if_cluster_changed", lift)
 
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {

@@ -21,6 +21,7 @@ from app.scheduler.adaptive import (
     rescaling,
     slot_declaration,
     timeline,
+    trial,
     versions,
 )
 from app.scheduler.adaptive import draft as drafts
@@ -234,7 +235,7 @@ def record_of_the_program() -> contextlib.AbstractContextManager[None]:
 
 def proven_without_its_state() -> contextlib.AbstractContextManager[None]:
     """A version is proven by the queries that it has started, whatever it has left out."""
-    return instead(versions, "_waits_for_state", lambda _state: False)
+    return instead(trial, "_waits_for_state", lambda _state: False)
 
 
 def queries_lost_by_a_version() -> contextlib.AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import tests.without_plugins  # noqa: F401 - also in the processes that the seeds run in
 from tests.simulation.scenario import Outcome
 from tests.simulation.seeds import run_seed
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.plan import Rung
-from app.model.value import evolve
-from app.scheduler.adaptive import repartition, rollback, timeline, transition_manager
+from app.scheduler.adaptive import repartition, timeline, transition_manager, trial
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptRunning
@@ -88,7 +87,7 @@ def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
         creation_retry=RestartState(),
         slots_stayed=(),
     )
-    rollback.put_on_trial(draft, phase.plan, before, event.before, ran=False)
+    trial.put_on_trial(draft, phase.plan, before, event.before, ran=False)
     timeline.in_force(draft, phase.plan)
     return True
 
@@ -108,7 +107,7 @@ def run_on(draft: Draft, *, first_batch: bool) -> None:
 
 def restart_for_rescale(draft: Draft, target: dict[str, int]) -> None:
     """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
-    rollback.prove(draft)
+    trial.prove(draft)
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
     draft.set(num_rescales=draft.state.num_rescales + 1)
     draft.begin()
@@ -125,10 +124,3 @@ def order_stop(draft: Draft, mode: StopMode) -> None:
     """Tell the attempt to stop, and look again after the stop timeout."""
     draft.emit(StopAttempt(draft.state.attempt, mode))
     draft.arm(STOP_TIMER, draft.now_ms + draft.state.options.stop_timeout_ms)
-
-
-def break_off_stop(draft: Draft, error: str) -> None:
-    """A stop that a client asked for cannot be completed; no effect if none is in progress."""
-    stop = draft.state.stop
-    if stop is not None and stop.state == "IN_PROGRESS":
-        draft.set(stop=evolve(stop, state="COMPLETED", error=error))

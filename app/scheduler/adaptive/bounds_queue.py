@@ -17,6 +17,7 @@ from app.model.requirements import OnTimeout, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.value import evolve
 from app.scheduler.adaptive import queue_words, timeline
+from app.scheduler.adaptive.blame import last_taken_back
 from app.scheduler.adaptive.bounds_declared import (
     before_begun,
     changed_by,
@@ -34,7 +35,6 @@ from app.scheduler.adaptive.goal import needed_beyond_cap
 from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.queued_slots import QueuedSlots, before_change, is_on_its_way, with_patches
 from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState
-from app.scheduler.adaptive.trial import last_taken_back
 from app.scheduler.adaptive.version_state import BoundsOfVertices
 
 DEADLINE_TIMER: Final = "deadline"

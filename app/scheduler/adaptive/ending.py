@@ -8,7 +8,7 @@ from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
 from app.model.value import evolve
 from app.scheduler.adaptive import resources, timeline
-from app.scheduler.adaptive.attempts import STOP_TIMER, break_off_stop, mark_dead, order_stop
+from app.scheduler.adaptive.attempts import STOP_TIMER, mark_dead, order_stop
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import JobTerminated, StopMode
 from app.scheduler.adaptive.events import (
@@ -22,7 +22,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.failure_state import Failure
-from app.scheduler.adaptive.failures import failure_of, record_failure
+from app.scheduler.adaptive.failures import break_off_stop, failure_of, record_failure
 from app.scheduler.adaptive.state import Canceling, Failing, Finished
 
 _CLOSING: Final = {

@@ -17,11 +17,10 @@ from app.model.rescale import NOTHING_MEASURED, Measured, TerminatedReason, Trig
 from app.scheduler.adaptive import (
     growth,
     repartition,
-    rollback,
     timeline,
     transition_manager,
+    trial,
     unfollowed,
-    versions,
 )
 from app.scheduler.adaptive.attempts import restart_for_rescale, run_on, take_up_plan
 from app.scheduler.adaptive.draft import Draft, timer_at
@@ -60,7 +59,7 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
     if not event.begun:
         growth.take_for_started(draft)
     if take_up_plan(draft, event):
-        versions.begin_trial(draft)
+        trial.begin_of_version(draft)
         run_on(draft, first_batch=False)
 
 
@@ -291,15 +290,15 @@ def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
     """
     if draft.state.cluster_unreachable:
         return False
-    why = rollback.weigh(draft, event)
+    why = trial.weigh(draft, event)
     watch = draft.state.watch
     if why is None or watch is None or draft.state.timeline.open is not None:
         return False
-    taken = rollback.condemn(draft, watch, why)
+    taken = trial.condemn(draft, watch, why)
     view = attainable_now(draft)
     if taken is None or view.rung is None:
         return False
-    rollback.open_rollback(draft, taken)
+    trial.open_rollback(draft, taken)
     _begin_rescale(draft, view)
     return True
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
 from app.model.sentences import ended
-from app.scheduler.adaptive import repeated_errors, restart_strategy, rollback, timeline, versions
-from app.scheduler.adaptive.attempts import CLUSTER_RETRY_MS, break_off_stop, mark_dead
+from app.scheduler.adaptive import repeated_errors, restart_strategy, timeline, trial, versions
+from app.scheduler.adaptive.attempts import CLUSTER_RETRY_MS, mark_dead
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import fail
 from app.scheduler.adaptive.events import (
@@ -21,7 +21,7 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
 )
 from app.scheduler.adaptive.failure_state import Failure, UserError
-from app.scheduler.adaptive.failures import failure_of, record_failure
+from app.scheduler.adaptive.failures import break_off_stop, failure_of, record_failure
 from app.scheduler.adaptive.state import Rescaling, Restarting
 from app.scheduler.adaptive.versions import Coming
 
@@ -40,15 +40,10 @@ def handle_failure(
     ``stopped``: nothing of the attempt writes any more. ``cause``: what may be blamed on a rescale that is on trial.
     """
     record_failure(draft, failure)
-    found = rollback.blamed(draft, failure, cause)
+    found = trial.blamed(draft, failure, cause, recoverable=recoverable)
     if stopped:
         mark_dead(draft, driver_waiting=driver_waiting)
-    if versions.is_to_blame(draft, by_job=not recoverable or (cause is not None and not cause.outside)):
-        take_version_back(draft, failure)
-        return
-    if found is not None and rollback.take_back(draft, found, failure, Restarting(0, failures=(failure,))):
-        break_off_stop(draft, failure.error)
-        draft.begin()
+    if found is not None and trial.take_back(draft, found, failure, Restarting(0, failures=(failure,))):
         return
     before = draft.state.restart
     delay_ms = backoff_or_fail(
@@ -86,13 +81,6 @@ def backoff_or_fail(
     cause = f"{ended(failure.error)} {why}"
     fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
     return None
-
-
-def take_version_back(draft: Draft, failure: Failure) -> None:
-    """Restart at the version before."""
-    break_off_stop(draft, failure.error)
-    versions.take_back(draft, failure, Restarting(0, failures=(failure,)))
-    draft.begin()
 
 
 def _restart_uncounted(draft: Draft, event: AttemptFailed, backoff_ms: int, *, give_up: bool = False) -> None:
@@ -149,7 +137,7 @@ def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
     """The attempt ends at a batch boundary, and the next one starts on another cluster at the same parallelism, if the
     slots are there. No failure, so no restart strategy and no backoff. The runs of a BATCH job have no such boundary.
     """
-    rollback.prove(draft)
+    trial.prove(draft)
     state, phase = draft.state, draft.state.phase
     plan = phase.target if isinstance(phase, Rescaling) else state.plan
     assert plan is not None
@@ -170,23 +158,6 @@ def running_requested(draft: Draft, event: Coming) -> None:
     """The attempt ends at a batch boundary, and its process too: the new version gets a process of its own."""
     if not versions.take_up(draft, event):
         return
-    rollback.prove(draft)
+    trial.prove(draft)
     draft.enter(Restarting(backoff_ms=0, drain=True))
     draft.begin()
-
-
-def trial_is_over(draft: Draft) -> None:
-    """A version that has nothing to do stays; one that has committed nothing in all its time does not."""
-    draft.disarm(versions.TRIAL_TIMER)
-    one = draft.state.versions.replacement
-    if one is None:
-        return
-    if one.applied:
-        versions.prove(draft)
-        return
-    limit_ms = draft.state.options.version_trial_ms
-    error = (
-        f"It has not committed a batch of each query within {limit_ms} ms (slotwise.version.trial-period)."
-    )
-    failure = Failure(error, draft.now_ms, draft.state.attempt)
-    take_version_back(draft, record_failure(draft, failure))

@@ -1,9 +1,11 @@
-"""Failures that a job has met: the exception history."""
+"""Failures that a job has met: the exception history, and the end of a stop because of one."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from app.model.value import evolve
+from app.scheduler.adaptive.blame import ran_as_before
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -13,7 +15,6 @@ from app.scheduler.adaptive.events import (
     RegionFailed,
 )
 from app.scheduler.adaptive.failure_state import Failure
-from app.scheduler.adaptive.trial import ran_as_before
 
 MAX_CONCURRENT_FAILURES: Final = 32
 """Concurrent failures that are kept with one root failure."""
@@ -67,3 +68,10 @@ def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> Fai
         history = (*history, (failure,))
     draft.set(failures=history[-draft.state.options.exception_history_size :])
     return failure
+
+
+def break_off_stop(draft: Draft, error: str) -> None:
+    """A stop that a client asked for cannot be completed; no effect if none is in progress."""
+    stop = draft.state.stop
+    if stop is not None and stop.state == "IN_PROGRESS":
+        draft.set(stop=evolve(stop, state="COMPLETED", error=error))

@@ -18,6 +18,7 @@ from app.model.option_values import LOCAL_TIMEOUT
 from app.model.sentences import duration_in_words
 from app.model.value import evolve
 from app.scheduler.adaptive import repeated_errors, restart_strategy, timeline
+from app.scheduler.adaptive.blame import is_excused, trial_of
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery
 from app.scheduler.adaptive.events import DriverContact, Event, QueryFailed, QueryRecovered
@@ -26,7 +27,6 @@ from app.scheduler.adaptive.failure_state import Failure, LocalRestart
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling
-from app.scheduler.adaptive.trial import is_excused, trial_of
 
 LOCAL_TIMER: Final = "local-restart"
 """When the next query is to be started again, or is to have committed a batch."""

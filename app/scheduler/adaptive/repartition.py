@@ -31,13 +31,13 @@ from app.model.state_partitions import (
 )
 from app.model.value import evolve
 from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.blame import possible
 from app.scheduler.adaptive.draft import Draft, change_plans
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.program_queries import idle_keys
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.trial import possible
 
 MAX_TRIES: Final = 3
 """Attempts for one redistribution. Whatever kills a driver three times in it would do so for ever."""

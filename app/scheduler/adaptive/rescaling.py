@@ -8,7 +8,7 @@ is one whose Spark does not run as many tasks as the plan says although the plan
 
 from __future__ import annotations
 
-from app.scheduler.adaptive import growth, rollback, timeline, unfollowed
+from app.scheduler.adaptive import growth, timeline, trial, unfollowed
 from app.scheduler.adaptive.attempts import restart_for_rescale, run_on
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
@@ -46,9 +46,9 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
         _restart(draft, f"{why} So its queries are restarted.")
         return
     before = draft.state.plan
-    rollback.prove(draft)
+    trial.prove(draft)
     draft.set(plan=target, last_plan=target)
-    rollback.put_on_trial(draft, target, before, event.before, ran=not draft.state.is_before_query)
+    trial.put_on_trial(draft, target, before, event.before, ran=not draft.state.is_before_query)
     timeline.in_force(draft, target)
     timeline.note_missing(draft, event.missing_executors)
     timeline.note_not_followed(draft, event.not_followed)

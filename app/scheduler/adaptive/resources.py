@@ -17,10 +17,11 @@ from app.model.value import evolve
 from app.scheduler.adaptive import (
     bounds_queue,
     repartition,
-    rollback,
     timeline,
     transition_manager,
+    trial,
 )
+from app.scheduler.adaptive.blame import last_taken_back
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
 from app.scheduler.adaptive.goal import Goal, goal_of
@@ -28,7 +29,6 @@ from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
-from app.scheduler.adaptive.trial import last_taken_back
 
 WAIT_TIMER: Final = "wait-timeout"
 
@@ -147,7 +147,7 @@ def _take_over(draft: Draft, event: BoundsUpdated, taken: TakenBack | None) -> t
         draft.set(repartition_refused=None)
     elif update.undoes is not None:
         return cause, False
-    rollback.lift(draft)
+    trial.lift(draft)
     return cause, True
 
 
@@ -183,7 +183,7 @@ def replace_slots(draft: Draft, event: SlotsChanged) -> None:
         slots_stayed=tuple([one for one in draft.state.slots_stayed if one in slots]),
         away_since_ms=since_ms if event.cluster_unreachable else None,
     )
-    rollback.lift_if_cluster_changed(draft)
+    trial.lift_if_cluster_changed(draft)
     bounds_queue.take_slots(draft, partial(replace_bounds, draft))
 
 

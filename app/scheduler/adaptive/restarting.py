@@ -84,7 +84,7 @@ def restarting_stopped(draft: Draft, event: AttemptStopped) -> None:
 
 
 def restarting_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
-    """The last batch of the attempt, or its queries are idle. `rollback.note_batch` has noted it."""
+    """The last batch of the attempt, or its queries are idle. `trial.note_batch` has noted it."""
 
 
 def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -> None:

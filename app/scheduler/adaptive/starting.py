@@ -9,9 +9,9 @@ from app.scheduler.adaptive import (
     repartition,
     resources,
     restart_strategy,
-    rollback,
     timeline,
     transition_manager,
+    trial,
     versions,
 )
 from app.scheduler.adaptive.attempts import (
@@ -25,7 +25,7 @@ from app.scheduler.adaptive.attempts import (
     start_timeout_ms,
     wait_for_slots,
 )
-from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import attempt_finished, fail, finish
 from app.scheduler.adaptive.events import (
@@ -53,7 +53,6 @@ from app.scheduler.adaptive.state import (
     WaitingForResources,
 )
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
-from app.scheduler.adaptive.trial import is_excused, trial_of
 from app.scheduler.adaptive.versions import Coming
 
 # ---- Created
@@ -153,7 +152,10 @@ def _wait_is_over(draft: Draft) -> None:
             f"{state.usable_slots} after waiting for {waited_ms} ms."
         )
         failure = record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt), root=True)
-        start_failed(draft, failure, recoverable=True, by_job=True)
+        found = trial.version_to_blame(draft, by_job=True)
+        back = RetryingExecutionGraphCreation(failure.error)
+        if found is None or not trial.take_back(draft, found, failure, back):
+            start_failed(draft, failure, recoverable=True)
 
 
 # ---- CreatingExecutionGraph
@@ -203,27 +205,20 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
         # Not counted: the job can do nothing about it. Without the cluster the job waits until it is reachable.
         _back_off(draft, phase.failure, 0 if phase.blind else CLUSTER_RETRY_MS)
         return
-    # A redistribution of the state has failed, not a parallelism: `repartition` has the rules for it.
-    by_job = not phase.outside and draft.state.repartition is None
-    found = (
-        trial_of(draft.state, draft.now_ms) if by_job and not is_excused(draft.state, phase.failure) else None
-    )
-    repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
-    back = RetryingExecutionGraphCreation(phase.failure.error)
-    if found is not None and rollback.take_back(draft, found, phase.failure, back):
-        # No attempt runs at the parallelism that a rescale asks for: one starts at the parallelism before, at once.
-        wait_for_slots(draft)
-    else:
-        by_job = not phase.outside or not phase.recoverable
-        start_failed(draft, phase.failure, recoverable=phase.recoverable, by_job=by_job)
+    failure, outside = phase.failure, phase.outside
+    found = trial.blamed_for_start(draft, failure, outside=outside, recoverable=phase.recoverable)
+    repartition.failed_try(draft, failure.error, final=phase.give_up)
+    # No attempt runs at what is on trial: one is started at what was good, at once.
+    back = RetryingExecutionGraphCreation(failure.error)
+    if found is None or not trial.take_back(draft, found, failure, back):
+        start_failed(draft, failure, recoverable=phase.recoverable)
 
 
 def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
     draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
-    if delay_ms == 0:
-        wait_for_slots(draft)
-    else:
+    if delay_ms > 0:
         draft.arm(BACKOFF_TIMER, draft.now_ms + delay_ms)
+    draft.begin()
 
 
 def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:
@@ -307,15 +302,14 @@ def creating_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
 # ---- RetryingExecutionGraphCreation
 
 
-def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, by_job: bool) -> None:
-    """No attempt could be made to run: try again after a backoff, or give the job up. Nothing is alive.
-
-    ``by_job``: that is the job's own doing.
-    """
-    if versions.is_to_blame(draft, by_job=by_job):
-        versions.take_back(draft, failure, RetryingExecutionGraphCreation(failure.error))
+def retrying_entered(draft: Draft, _: None) -> None:
+    """Without a backoff the next attempt is waited for at once."""
+    if timer_at(draft.state, BACKOFF_TIMER) is None:
         wait_for_slots(draft)
-        return
+
+
+def start_failed(draft: Draft, failure: Failure, *, recoverable: bool) -> None:
+    """No attempt could be made to run: try again after a backoff, or give the job up. Nothing is alive."""
     state, cause = draft.state, failure.error
     if recoverable:
         options, seed = state.options.creation_retry, f"{state.job_id}/creation"

@@ -1,180 +1,372 @@
-"""The trial of a rescale: its length, the comparison, and the limits after the rescale was taken back (ADR 20).
+"""The trial of what was changed, a rescale (ADR 20) or a version of the job (ADR 35): begun, proven, or taken back.
 
-A rescale is on trial from the moment its plan is on its way until a batch is committed after the watch period. If the
-job fails of itself in that time, or its throughput collapses, the parallelism before comes back into force, and the job
-runs at no more until other bounds are declared. The requirements stay as they were declared.
-
-A failure that was there before is not the rescale's: a job that has never committed a batch has nothing to go back to,
-and what it has failed with lately, while nothing was on trial, is not blamed on a rescale that came since. Nor are
-files of the input or of the checkpoint that are damaged or gone: no parallelism makes them whole.
+Each knows what was good, what is tried in its place, and until when. Batches prove it, or its time once it has run. If
+the job fails of itself before, what was good comes back: no restart strategy is asked, and no backoff runs. A failure
+is blamed on the version first, because everything else is tried within it, and then on the rescale; `blame` has the
+rules for that one. A redistribution of state is tried before an attempt runs, and leaves the state before as it was:
+`repartition.failed_try` counts what fails in it, and nothing else is to blame meanwhile.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Final
 
-from app.model.jobgraph import JobGraph, JobType
-from app.model.rescale import TriggerCause
+from app.model.analysis import queries
+from app.model.plan import Plan, change_in_words, parallelism_in_words
+from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.value import evolve
-from app.scheduler.adaptive.failure_state import Failure
-from app.scheduler.adaptive.rollback_state import Pace, Parallelism, TakenBack, Watch
-from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
-
-WARM_UP_BATCHES: Final = 2
-"""The first batches of a query at another parallelism start Python processes and compile: they are not counted."""
-
-LEAST_BATCHES: Final = 3
-MOST_BATCHES: Final = 5
-"""The number of latest batches from which the pace of a query is computed."""
-
-LATELY_MS: Final = 3_600_000
-"""For so long a failure counts as one that the job had before."""
-
-_PASSING: Final = re.compile(
-    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b0x[0-9a-f]+|@[0-9a-f]+\b|[0-9]+", re.IGNORECASE
+from app.scheduler.adaptive import timeline, version_outcome
+from app.scheduler.adaptive.blame import (
+    collapse,
+    completed,
+    counted,
+    is_excused,
+    is_over,
+    is_raise,
+    is_watched,
+    last_taken_back,
+    possible,
+    record_of,
+    slots_for,
+    trial_of,
 )
-"""UUIDs of queries, addresses of objects as Python and Java print them, numbers."""
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, Event, PlanApplied, QueryFailed
+from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.failures import break_off_stop, record_failure
+from app.scheduler.adaptive.goal import goal_of
+from app.scheduler.adaptive.rollback_state import Pace, TakenBack, Watch
+from app.scheduler.adaptive.state import (
+    Executing,
+    Finished,
+    JobState,
+    Phase,
+    Rescaling,
+    Restarting,
+)
+from app.scheduler.adaptive.version_state import Replacement
+
+TRIAL_TIMER: Final = "version-trial"
+
+MOST_FAILED: Final = 3
+"""Attempts at a new version that are ended from outside before it has committed a batch: then it is taken back too."""
 
 
-def last_taken_back(state: JobState) -> TakenBack | None:
-    """What was taken back, and holds now or comes back with the bounds before those that are not in force yet."""
-    begun = [one.begun for one in state.queued]
-    kept = [change.taken_back for change in (*begun, state.open_change) if change is not None]
-    return next((one for one in (state.taken_back, *kept) if one is not None), None)
+def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace, ...], *, ran: bool) -> None:
+    """``plan`` has come into force in the place of ``before``. Its watch begins if it is another parallelism.
 
-
-def possible(graph: JobGraph, parallelism: Parallelism) -> Parallelism:
-    """``parallelism`` as far as the state of ``graph`` has the partitions for it: those do not come back."""
-    return tuple((vertex, min(count, graph.by_id[vertex].max_parallelism)) for vertex, count in parallelism)
-
-
-def is_watched(state: JobState) -> bool:
-    """Whether rescales of the job are put on trial. A BATCH job is not rescaled."""
-    return state.options.rollback_watch_ms > 0 and state.graph.type is JobType.STREAMING
-
-
-def is_over(watch: Watch, at_ms: int) -> bool:
-    """Whether the watch period has passed, and not before the first batch: until then only time has passed."""
-    return watch.ran and at_ms >= watch.until_ms
-
-
-def ran_as_before(state: JobState, plan_version: int) -> bool:
-    """Whether what failed ran at what the job would go back to: with nothing on trial, and no plan on its way there.
-
-    ``plan_version``: as in `trial_of`. It may be that of a plan which another one has replaced on its way.
+    ``ran``: as in `Watch`. A plan for fewer slots than ``before`` is no choice, and not on trial, if slots were lost.
+    What it goes back to is the last parallelism that has passed. A job that is restarted for another reason during the
+    watch is watched anew. While something is taken back nothing is on trial, nor is it if the job has never run well:
+    there is nothing better to go back to.
     """
-    last, coming = state.last_plan, state.coming_plan
-    if last is None or state.taken_back is not None:
-        return True
-    if state.watch is not None:
+    state = draft.state
+    watch, period_ms = state.watch, state.options.rollback_watch_ms
+    good = None if before is None or state.unproven else before.parallelism
+    if watch is not None:
+        good, pace = watch.good, watch.before or pace
+    if good is not None:
+        good = possible(state.graph, good)
+    new: Watch | None = None
+    if is_watched(state) and good is not None and state.taken_back is None and plan.parallelism != good:
+        # An attempt may have been started with slots that it has to give back by now: it is at work with them.
+        forced = max(state.usable_slots, plan.slot_count) < slots_for(state, good)
+        if watch is not None or not forced:
+            record, cause = record_of(state)
+            if watch is not None and watch.tried == plan.parallelism:
+                record, cause = watch.record, watch.cause
+            pace = pace if is_raise(good, plan.parallelism) else ()
+            until_ms = draft.now_ms + period_ms
+            new = Watch(good, plan.parallelism, record, cause, draft.now_ms, until_ms, pace, ran=ran)
+    if new is not watch:
+        draft.set(watch=new)
+
+
+def settle(draft: Draft, before: JobState, _: Event) -> None:
+    """The program starts its first query: what it did before at what is on trial does not count. Bring the timer of a
+    version in line with the state."""
+    state = draft.state
+    if before.is_before_query and not state.is_before_query:
+        if state.watch is not None:
+            until_ms = draft.now_ms + state.options.rollback_watch_ms
+            draft.set(watch=evolve(state.watch, since_ms=draft.now_ms, until_ms=until_ms))
+        begin_of_version(draft)
+    if isinstance(draft.state.phase, Finished):
+        version_outcome.drop(draft)
+        return
+    one = _version_on_trial(draft.state)
+    running = isinstance(draft.state.phase, Executing | Rescaling)
+    draft.keep(TRIAL_TIMER, one.until_ms if one is not None and running else None)
+
+
+def prove(draft: Draft, grace_ms: int = 0) -> None:
+    """The job runs. The rescale on trial has passed if its time was over ``grace_ms`` ago."""
+    watch = draft.state.watch
+    if watch is not None and is_over(watch, draft.now_ms - grace_ms):
+        draft.set(watch=None)
+
+
+def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
+    """A batch is committed, or its queries have nothing to do: what is on trial has run, whatever the handler makes of
+    it."""
+    _note_run(draft, event)
+    if draft.state.spare is not None:
+        _note_progress(draft, event)
+
+
+def _note_run(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
+    """The job has run at the plan in force; also if another one is on its way by now.
+
+    A batch of the plan on its way proves nothing before it is in force: `timeline.complete_record` notes it then.
+    """
+    state = draft.state
+    plan, coming, watch = state.plan, state.coming_plan, state.watch
+    if plan is None or event.plan_version < plan.version or state.is_before_query:
+        return
+    if coming is not None and event.plan_version >= coming.version:
+        return
+    if state.unproven:
+        draft.set(unproven=False)
+    if watch is not None and not watch.ran:
+        draft.set(watch=evolve(watch, ran=True))
+
+
+def blamed(
+    draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None, *, recoverable: bool
+) -> Replacement | Watch | None:
+    """What is to blame for a failure of the running attempt.
+
+    A process that was killed, or is gone for an unknown reason, is not the fault of what is on trial. Nor is it the
+    fault of a rescale what `is_excused`, or what a program does before its first query.
+    """
+    found = _rescale_to_blame(draft, failure, event)
+    by_job = not recoverable or (event is not None and not event.outside)
+    return version_to_blame(draft, by_job=by_job) or found
+
+
+def blamed_for_start(
+    draft: Draft, failure: Failure, *, outside: bool, recoverable: bool
+) -> Replacement | Watch | None:
+    """What is to blame for an attempt that could not be started. ``outside``: that is not the job's own doing."""
+    found = version_to_blame(draft, by_job=not outside or not recoverable)
+    if found is not None or outside or draft.state.repartition is not None:
+        return found
+    return None if is_excused(draft.state, failure) else trial_of(draft.state, draft.now_ms)
+
+
+def take_back(draft: Draft, found: Replacement | Watch, failure: Failure, phase: Phase) -> bool:
+    """Enter ``phase``, on the way back to what was good before ``found``; False if the job would not change by that.
+
+    So a failure that is final for an attempt is none for the job, which was well before.
+    """
+    if isinstance(found, Replacement):
+        version_outcome.take_back(draft, failure, phase)
+    elif not _take_rescale_back(draft, found, failure, phase):
         return False
-    if 0 < plan_version <= last.version:
-        return True
-    if coming is None:
-        # A newer plan was on its way when the attempt was told to stop.
-        return plan_version == 0
-    return plan_version in (0, coming.version) and coming.parallelism == last.parallelism
+    break_off_stop(draft, failure.error)
+    draft.begin()
+    return True
 
 
-def is_excused(state: JobState, failure: Failure) -> bool:
-    """Whether no rescale can be to blame: the failure is about files, or the job has failed in the same way lately, in
-    an earlier attempt or in a query that ran on alone.
-
-    Numbers, UUIDs and addresses do not count: ports, batches, runs and objects differ each time.
-    """
-
-    def same(other: Failure) -> bool:
-        earlier = other.attempt < state.attempt or other.local
-        recent = other.at_ms >= failure.at_ms - LATELY_MS
-        return earlier and recent and not other.on_trial and _essence(other) == _essence(failure)
-
-    return failure.by_files or any(same(other) for group in state.failures for other in group)
+# ---- of a rescale
 
 
-def _essence(failure: Failure) -> tuple[str | None, str]:
-    return failure.vertex, _PASSING.sub("0", failure.error)
-
-
-def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Watch | None:
-    """What a failure at ``at_ms`` is to be blamed on; None if no rescale is on trial.
-
-    ``plan_version``: the newest plan that the job had begun a batch with, 0 if unknown. A plan that is on its way is
-    not to blame if nothing ran at it; if it is, its watch has not begun.
-    """
-    if not is_watched(state) or state.taken_back is not None or state.last_plan is None:
+def _rescale_to_blame(
+    draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None
+) -> Watch | None:
+    period_ms = draft.state.options.rollback_watch_ms
+    if event is None or event.outside or draft.state.is_before_query:
+        prove(draft, grace_ms=period_ms)
         return None
-    watch, coming = state.watch, state.coming_plan
-    starting = isinstance(state.phase, CreatingExecutionGraph)
-    if watch is not None and is_over(watch, at_ms) and not starting:
-        watch = None
-    good = possible(state.graph, state.last_plan.parallelism if watch is None else watch.good)
-    if coming is None or 0 < plan_version < coming.version:
-        if watch is None or watch.tried == good:
-            return None
-        return evolve(watch, good=good)
-    if coming.parallelism == good or (watch is None and state.unproven):
-        return None
-    if watch is not None and coming.parallelism == watch.tried:
-        return evolve(watch, good=good)
-    return Watch(good, coming.parallelism, *record_of(state), since_ms=at_ms, until_ms=at_ms)
+    at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
+    found = trial_of(draft.state, at_ms, event.plan_version)
+    if found is None and draft.state.watch is not None and is_over(draft.state.watch, at_ms):
+        draft.set(watch=None)
+    return None if is_excused(draft.state, failure) else found
 
 
-def record_of(state: JobState) -> tuple[int, TriggerCause]:
-    """The record of the rescale whose plan is on its way or has just come into force."""
-    record = state.timeline.open or state.timeline.last_completed
-    return (0, TriggerCause.UPDATE_REQUIREMENT) if record is None else (record.number, record.cause)
+def condemn(draft: Draft, found: Watch, why: str) -> TakenBack | None:
+    """From now on the parallelism before is an upper limit. None if the job would not change by that.
 
-
-def slots_for(state: JobState, parallelism: Parallelism) -> int:
-    """The slots that ``parallelism`` takes; vertices that have come since take none."""
-    counts = dict(parallelism)
-    return sum(max(counts.get(vertex, 1) for vertex in members) for _, members in state.graph.groups)
-
-
-def completed(parallelism: Parallelism, whole: Parallelism) -> Parallelism:
-    """``parallelism``, and for vertices that have come since what ``whole`` says."""
-    known = dict(parallelism)
-    return tuple((vertex, known.get(vertex, count)) for vertex, count in whole)
-
-
-# ---- throughput
-
-
-def is_raise(good: Parallelism, tried: Parallelism) -> bool:
-    """Whether no vertex runs at less. Less parallelism is meant to have less throughput: it cannot be blamed for it."""
-    before = dict(good)
-    return all(count >= before[vertex] for vertex, count in tried)
-
-
-def counted(watch: Watch, pace: Pace) -> Watch:
-    """``watch`` with one batch more; of each query the latest ones are kept."""
-    own = [one for one in watch.after if one.query_id == pace.query_id]
-    if len(own) >= WARM_UP_BATCHES + MOST_BATCHES:
-        # The first ones stay as marks that the warm-up is over.
-        gone = own[WARM_UP_BATCHES]
-        kept = list(watch.after)
-        kept.remove(gone)
-        return evolve(watch, after=(*kept, pace))
-    return evolve(watch, after=(*watch.after, pace))
-
-
-def collapse(watch: Watch, least: float) -> tuple[float, float] | None:
-    """(before, after) in rows per busy second if the job's pace has fallen below ``least`` times what it was.
-
-    None as long as there is not enough to tell: each query that was measured before has to have run some batches since,
-    with more rows waiting at its sources each time.
+    The slots are declared again: those that only the rescale wanted are free for others.
     """
-    before = after = 0.0
-    for own in watch.before:
-        since = [one for one in watch.after if one.query_id == own.query_id][WARM_UP_BATCHES:]
-        if len(since) < LEAST_BATCHES:
-            return None
-        before += per_second([own])
-        after += per_second(since)
-    return (before, after) if watch.before and after < least * before else None
+    state = draft.state
+    before = state.watch
+    taken = TakenBack(found.good, found.tried, found.record, found.cause, draft.now_ms, why)
+    draft.set(taken_back=taken, watch=None)
+    wish = goal_of(draft).now.parallelism(state.usable_slots)
+    if wish is not None and tuple(wish.items()) == found.tried:
+        draft.set(taken_back=None, watch=before)
+        return None
+    return taken
 
 
-def per_second(paces: Sequence[Pace]) -> float:
-    return sum(one.rows for one in paces) * 1000 / max(1, sum(one.busy_ms for one in paces))
+def _take_rescale_back(draft: Draft, found: Watch, failure: Failure, phase: Phase) -> bool:
+    taken = condemn(draft, found, failure.error)
+    if taken is None:
+        return False
+    _close_failed(draft, taken, failure)
+    draft.enter(phase, failure.error)
+    open_rollback(draft, taken)
+    return True
+
+
+def _close_failed(draft: Draft, taken: TakenBack, failure: Failure) -> None:
+    """End the record that is open: as failed if it is that of the rescale, else as one that a failover cut short."""
+    record = draft.state.timeline.open
+    if record is None:
+        return
+    back = parallelism_in_words(draft.state.graph, taken.good)
+    own = record.number == taken.record
+    timeline.close_record(
+        draft,
+        TerminatedReason.EXCEPTION_OCCURRED if own else TerminatedReason.JOB_FAILOVER_RESTARTING,
+        message=f"Taken back, to {back}: {failure.error}" if own else failure.error,
+        exception=failure.error,
+    )
+
+
+def open_rollback(draft: Draft, taken: TakenBack) -> None:
+    """Begin the record of the way back. None may be open."""
+    change = change_in_words(draft.state.graph, taken.good, taken.tried)
+    timeline.open_record(
+        draft,
+        TriggerCause.RECOVERABLE_FAILOVER,
+        message=f"Takes back rescale {taken.record} ({change}): {taken.why}",
+        rollback_of=taken.record or None,
+    )
+
+
+def weigh(draft: Draft, event: BatchCompleted) -> str | None:
+    """Count a batch of a job that runs at what is on trial; why it is to be taken back if its pace has collapsed."""
+    prove(draft)
+    state = draft.state
+    watch, plan, least = state.watch, state.plan, state.options.rollback_min_throughput
+    if watch is None or not watch.before or event.pace is None or least == 0:
+        return None
+    if plan is None or event.plan_version < plan.version or plan.parallelism != watch.tried:
+        return None
+    watch = counted(watch, event.pace)
+    draft.set(watch=watch)
+    found = collapse(watch, least)
+    # In the first half of the watch a host may still be busy with the change itself.
+    if found is None or 2 * (draft.now_ms - watch.since_ms) < watch.until_ms - watch.since_ms:
+        return None
+    before, after = found
+    return (
+        f"The throughput fell from {before:,.0f} to {after:,.0f} rows per second of running batches while more rows "
+        f"waited, below {least:g} of what it was (slotwise.rollback.min-throughput)."
+    )
+
+
+def lift(draft: Draft) -> None:
+    """What was taken back may be tried again.
+
+    If what it goes back to is not in force yet, the last plan is a bad one: it must not be taken for what has passed.
+    """
+    state = draft.state
+    if any(one.begun is not None and one.begun.taken_back is not None for one in state.queued):
+        draft.set(
+            queued=tuple(
+                evolve(one, begun=one.begun and evolve(one.begun, taken_back=None)) for one in state.queued
+            )
+        )
+    if (change := state.timeline.change) is not None and change.taken_back is not None:
+        draft.set_timeline(change=evolve(change, taken_back=None))
+    taken = state.taken_back
+    if taken is None:
+        return
+    watch: Watch | None = None
+    last = state.last_plan
+    now = None if state.plan is None else state.plan.parallelism
+    on_the_way = now is None or now == completed(taken.tried, now)
+    if on_the_way and not state.unproven and last is not None:
+        good = completed(taken.good, last.parallelism)
+        until_ms = draft.now_ms + state.options.rollback_watch_ms
+        if last.parallelism != good:
+            watch = Watch(good, last.parallelism, taken.record, taken.cause, draft.now_ms, until_ms)
+    draft.set(taken_back=None, watch=watch)
+
+
+def lift_if_cluster_changed(draft: Draft) -> None:
+    """What slots that came had led to may be tried again once the job has lost some: those that come then are others.
+
+    Declared bounds stay refused: they were refused for all numbers of slots.
+    """
+    state = draft.state
+    taken = last_taken_back(state)
+    if taken is None or taken.cause.is_asked:
+        return
+    if state.usable_slots < slots_for(state, taken.good):
+        lift(draft)
+
+
+# ---- of a version
+
+
+def _version_on_trial(state: JobState) -> Replacement | None:
+    return state.versions.replacement if state.versions.is_on_trial else None
+
+
+def begin_of_version(draft: Draft) -> None:
+    """An attempt at what is on trial runs: its time begins. That of a program begins with its first query: what it does
+    before may take what time it wants."""
+    limit_ms = draft.state.options.version_trial_ms
+    if _version_on_trial(draft.state) is not None:
+        is_limited = limit_ms > 0 and not draft.state.is_before_query
+        version_outcome.change_replacement(
+            draft, batch=False, applied=False, until_ms=draft.now_ms + limit_ms if is_limited else None
+        )
+
+
+def _note_progress(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
+    """A version has proven itself when a batch with rows is committed, and each query has committed one or has nothing
+    to do. A batch without rows calls few of the functions of a job. Each query that keeps state has to be there."""
+    one, plan = _version_on_trial(draft.state), draft.state.plan
+    if one is None or plan is None or event.plan_version < plan.version:
+        return
+    version_outcome.change_replacement(
+        draft,
+        batch=one.batch or (isinstance(event, BatchCompleted) and event.has_rows),
+        applied=one.applied or isinstance(event, PlanApplied),
+    )
+    now = _version_on_trial(draft.state)
+    if now is not None and now.batch and now.applied and not _waits_for_state(draft.state):
+        version_outcome.prove(draft)
+
+
+def version_to_blame(draft: Draft, *, by_job: bool) -> Replacement | None:
+    """The version on trial if the failure of an attempt is its own. ``by_job``: it is the job's own doing.
+
+    An end of an attempt from outside is not the version's fault, but is not retried for ever.
+    """
+    one = _version_on_trial(draft.state)
+    if one is None or by_job or one.failed + 1 >= MOST_FAILED:
+        return one
+    version_outcome.change_replacement(draft, failed=one.failed + 1, until_ms=None)
+    return None
+
+
+def due(draft: Draft) -> None:
+    """A version that has nothing to do stays; one that has committed nothing in all its time does not."""
+    draft.disarm(TRIAL_TIMER)
+    one = draft.state.versions.replacement
+    if one is None:
+        return
+    if one.applied:
+        version_outcome.prove(draft)
+        return
+    limit_ms = draft.state.options.version_trial_ms
+    error = (
+        f"It has not committed a batch of each query within {limit_ms} ms (slotwise.version.trial-period)."
+    )
+    failure = record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt))
+    take_back(draft, one, failure, Restarting(0, failures=(failure,)))
+
+
+def _waits_for_state(state: JobState) -> bool:
+    """Whether the program has not started a query yet whose state it is to go on from."""
+    known = {*state.started, *state.graph.ended}
+    return state.graph.program is not None and any(
+        query.stateful and query.key not in known for query in queries(state.graph)
+    )

@@ -9,44 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-from app.model.analysis import queries
 from app.model.graphdoc_program import with_queries_of
 from app.model.graphdoc_settings import MAX_BOUNDS
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds
-from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.rescale import TriggerCause
 from app.model.state_partitions import numbers_of, with_partitions
 from app.model.statefulness import assumed_as
 from app.model.value import evolve
 from app.scheduler.adaptive import bounds_queue, repartition, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
-    BatchCompleted,
     EnvironmentReady,
-    Event,
-    PlanApplied,
     VersionRequested,
 )
-from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.program_queries import gone_from
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
-    Executing,
     Failing,
     Finished,
     JobState,
-    Phase,
-    Rescaling,
     RestartState,
     StopWithSavepoint,
 )
-from app.scheduler.adaptive.version_state import JobVersion, Outcome, Replacement, VersionNote, Versions
-
-TRIAL_TIMER: Final = "version-trial"
-
-MOST_FAILED: Final = 3
-"""Attempts at a new version that are ended from outside before it has committed a batch: then it is taken back too."""
+from app.scheduler.adaptive.version_outcome import change_replacement, end_replacement, tell_outcome
+from app.scheduler.adaptive.version_state import JobVersion, Replacement, VersionNote, Versions
 
 MOST_NOTES: Final = 50
 
@@ -77,7 +65,7 @@ def take_up(draft: Draft, event: Coming) -> bool:
     repartition.pass_over_idle(draft)
     if draft.state.repartition is not None:
         raise draft.refuse("The state of the job is being redistributed; replace the job when that is done")
-    _change(draft, stage="Waits")
+    change_replacement(draft, stage="Waits")
     _open_record(draft)
     return True
 
@@ -86,7 +74,7 @@ def _note_requested(draft: Draft, event: VersionRequested) -> None:
     number = event.version.number
     if draft.state.versions.builds is not None:
         # It has not been noticed by anybody yet.
-        _end(draft, "DROPPED", f"Version {number} was asked for first.")
+        end_replacement(draft, "DROPPED", f"Version {number} was asked for first.")
     state = draft.state
     before = state.versions
     if before.replacement is not None:
@@ -123,7 +111,7 @@ def _open_record(draft: Draft) -> None:
 
 def _refuse(draft: Draft, event: EnvironmentReady) -> None:
     """What a version is to run in cannot be had. The version before has not noticed."""
-    _end(draft, "TAKEN_BACK", event.error)
+    end_replacement(draft, "TAKEN_BACK", event.error)
     message = f"Version {event.number} of the job was not started: {event.error}"
     timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message)
     *others, told = draft.state.timeline.closed
@@ -179,12 +167,14 @@ def adopt(draft: Draft) -> bool:
         spare=None if back else former,
     )
     if back:
-        _end(draft, "TAKEN_BACK", replacement.why, current=coming.number)
-        _tell(draft, coming.number, "IN_FORCE", f"It is back: version {replacement.number} was taken back.")
+        end_replacement(draft, "TAKEN_BACK", replacement.why, current=coming.number)
+        tell_outcome(
+            draft, coming.number, "IN_FORCE", f"It is back: version {replacement.number} was taken back."
+        )
     else:
         trial = evolve(replacement, stage="Trial", kept=kept, given=wanted)
         draft.set(versions=evolve(state.versions, current=coming.number, replacement=trial))
-        _tell(draft, coming.number, "TRIAL")
+        tell_outcome(draft, coming.number, "TRIAL")
     timeline.redraw(draft)
     for one, sentence in ended:
         message = f"Version {coming.number} of the job comes into force. {sentence}"
@@ -194,149 +184,7 @@ def adopt(draft: Draft) -> bool:
     return True
 
 
-def begin_trial(draft: Draft) -> None:
-    """An attempt at what is on trial runs: its time begins. That of a program begins with its first query: what it does
-    before may take what time it wants."""
-    limit_ms = draft.state.options.version_trial_ms
-    if _on_trial(draft.state) is not None:
-        is_limited = limit_ms > 0 and not draft.state.is_before_query
-        _change(draft, batch=False, applied=False, until_ms=draft.now_ms + limit_ms if is_limited else None)
-
-
-def note_progress(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
-    """A version has proven itself when a batch with rows is committed, and each query has committed one or has nothing
-    to do. A batch without rows calls few of the functions of a job. Each query that keeps state has to be there."""
-    one, plan = _on_trial(draft.state), draft.state.plan
-    if one is None or plan is None or event.plan_version < plan.version:
-        return
-    _change(
-        draft,
-        batch=one.batch or (isinstance(event, BatchCompleted) and event.has_rows),
-        applied=one.applied or isinstance(event, PlanApplied),
-    )
-    now = _on_trial(draft.state)
-    if now is not None and now.batch and now.applied and not _waits_for_state(draft.state):
-        prove(draft)
-
-
-def prove(draft: Draft) -> None:
-    """The version on trial stays."""
-    one = draft.state.versions.replacement
-    assert one is not None
-    _tell(draft, one.before, "REPLACED", f"By version {one.number}.")
-    _end(draft, "IN_FORCE", "")
-    _forget_limits(draft, one.number)
-
-
-def is_to_blame(draft: Draft, *, by_job: bool) -> bool:
-    """Whether the failure of an attempt is that of a version on trial. ``by_job``: it is the job's own doing.
-
-    An end of an attempt from outside is not the version's fault, but is not retried for ever.
-    """
-    one = _on_trial(draft.state)
-    if one is None:
-        return False
-    if by_job or one.failed + 1 >= MOST_FAILED:
-        return True
-    _change(draft, failed=one.failed + 1, until_ms=None)
-    return False
-
-
-def take_back(draft: Draft, failure: Failure, phase: Phase) -> None:
-    """Enter ``phase``, on the way back to the version before, which comes once nothing of the attempt is alive.
-
-    It is the new version that failed: no restart strategy is asked.
-    """
-    one, why = draft.state.versions.replacement, failure.error
-    assert one is not None
-    timeline.close_failed(draft, TerminatedReason.EXCEPTION_OCCURRED, why)
-    _change(draft, stage="Back", why=why, until_ms=None)
-    draft.enter(phase, why)
-    message = f"Takes back version {one.number} of the job, to version {one.before}: {why}"
-    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
-
-
-def drop(draft: Draft) -> None:
-    """The job is over: what waits does not come, and what is on trial stays what the job ran at."""
-    one = draft.state.versions.replacement
-    if one is None:
-        return
-    if one.stage in ("Builds", "Waits"):
-        _end(draft, "DROPPED", "The job ended first.")
-    else:
-        _end(draft, "TRIAL", "The job ended before it had proven itself.")
-
-
-def settle(draft: Draft, before: JobState, _: Event) -> None:
-    """Bring the timer of the trial in line with the state."""
-    if isinstance(draft.state.phase, Finished):
-        drop(draft)
-        return
-    if before.is_before_query and not draft.state.is_before_query:
-        begin_trial(draft)
-    one = _on_trial(draft.state)
-    running = isinstance(draft.state.phase, Executing | Rescaling)
-    draft.keep(TRIAL_TIMER, one.until_ms if one is not None and running else None)
-
-
 # ---- inside
-
-
-def _on_trial(state: JobState) -> Replacement | None:
-    return state.versions.replacement if state.versions.is_on_trial else None
-
-
-def _waits_for_state(state: JobState) -> bool:
-    """Whether the program has not started a query yet whose state it is to go on from."""
-    known = {*state.started, *state.graph.ended}
-    return state.graph.program is not None and any(
-        query.stateful and query.key not in known for query in queries(state.graph)
-    )
-
-
-def _change(draft: Draft, **changes: object) -> None:
-    versions = draft.state.versions
-    assert versions.replacement is not None
-    changed = evolve(versions.replacement, **changes)
-    if changed != versions.replacement:
-        draft.set(versions=evolve(versions, replacement=changed))
-
-
-def _end(draft: Draft, outcome: Outcome, why: str, *, current: int | None = None) -> None:
-    versions = draft.state.versions
-    assert versions.replacement is not None
-    _tell(draft, versions.replacement.number, outcome, why)
-    versions = draft.state.versions
-    draft.set(
-        versions=evolve(versions, replacement=None, current=versions.current if current is None else current),
-        spare=None,
-    )
-
-
-def _tell(draft: Draft, number: int, outcome: Outcome, why: str = "") -> None:
-    versions = draft.state.versions
-    notes = tuple(
-        evolve(note, since_ms=draft.now_ms, outcome=outcome, why=why) if note.number == number else note
-        for note in versions.notes
-    )
-    draft.set(versions=evolve(versions, notes=notes))
-
-
-def _forget_limits(draft: Draft, number: int) -> None:
-    """Limits of vertices that version ``number`` does not have are not needed for a way back any more."""
-    state = draft.state
-    gone = state.policy.gone_from(state.graph)
-    if gone:
-        policy = evolve(
-            state.policy,
-            version=state.policy.version + 1,
-            vertices=tuple(one for one in state.policy.vertices if one[0] not in gone),
-            reason=f"Version {number} of the job does not have {', '.join(gone)}.",
-            changed_ms=draft.now_ms,
-        )
-        # The bounds that count are the same as before.
-        known = tuple(evolve(one, policy_version=policy.version) for one in state.no_change)
-        draft.set(policy=policy, no_change=known)
 
 
 def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:

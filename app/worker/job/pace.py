@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from app.model.protocol import Report
+from app.scheduler.adaptive.blame import LEAST_BATCHES, MOST_BATCHES, WARM_UP_BATCHES
 from app.scheduler.adaptive.rollback_state import Pace
-from app.scheduler.adaptive.trial import LEAST_BATCHES, MOST_BATCHES, WARM_UP_BATCHES
 
 _PLANS_KEPT = 4
 

@@ -17,8 +17,8 @@ from app.model.value import evolve
 from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryEnded, VersionRequested
+from app.scheduler.adaptive.trial import TRIAL_TIMER
 from app.scheduler.adaptive.version_state import JobVersion
-from app.scheduler.adaptive.versions import TRIAL_TIMER
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.programs import (
