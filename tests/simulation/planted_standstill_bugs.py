@@ -10,8 +10,8 @@ from app.model.requirements import Bounds, Requirements
 from app.model.value import evolve
 from app.scheduler import public_events, validate
 from app.scheduler.adaptive import bounds_declared, bounds_queue, no_change, queued_slots
+from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import JobState
 from app.store import codec
