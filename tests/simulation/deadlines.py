@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.model.jobgraph import JobGraph, JobType
 from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.rescale import TerminalState, TriggerCause
-from app.scheduler.adaptive.queue_state import Patch
+from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.adaptive.state import JobState
 from app.worker.requests.requirements import RescaleCancellation
 from app.worker.views import GivenDeadline

@@ -22,6 +22,7 @@ from app.scheduler.adaptive import (
     slot_declaration,
     timeline,
     trial,
+    version_outcome,
     versions,
 )
 from app.scheduler.adaptive import draft as drafts
@@ -249,7 +250,7 @@ def environment_not_waited_for() -> contextlib.AbstractContextManager[None]:
 
     def note_requested(draft: Any, event: Any) -> None:
         original(draft, event)
-        versions._change(draft, stage="Waits")
+        version_outcome.change_replacement(draft, stage="Waits")
 
     return instead(versions, "_note_requested", note_requested)
 

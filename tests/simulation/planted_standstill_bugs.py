@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from app.model.requirements import Bounds, Requirements
 from app.model.value import evolve
-from app.scheduler import public_events, validate
+from app.scheduler import public_events, step, validate
 from app.scheduler.adaptive import bounds_declared, bounds_queue, no_change, queued_slots
+from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import JobState
 from app.store import codec
@@ -46,7 +47,7 @@ def overwritten_by_others() -> contextlib.AbstractContextManager[None]:
 
 def deadline_missed() -> contextlib.AbstractContextManager[None]:
     """At a deadline nothing happens."""
-    return instead(bounds_queue, "due", lambda *_args: None)
+    return mock.patch.dict(step._TIMERS, {bounds_queue.DEADLINE_TIMER: lambda _draft: None})
 
 
 def not_held() -> contextlib.AbstractContextManager[None]:
@@ -69,7 +70,7 @@ def rolled_back_too_far() -> contextlib.AbstractContextManager[None]:
 def rolled_back_in_spite_of_commit() -> contextlib.AbstractContextManager[None]:
     """Whatever was asked for, bounds are dropped at their deadline."""
 
-    def commit(draft: Draft, one: Patch, why: str, _update: Any) -> None:
+    def commit(draft: Draft, one: Patch, why: str) -> None:
         back = bounds_declared.undoing(
             draft.state, one, None, why, f"The deadline of version {one.version} passed."
         )

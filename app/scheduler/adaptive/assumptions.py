@@ -9,9 +9,9 @@ from app.model.state_partitions import Numbers, numbers_of, why_fixed, with_part
 from app.model.statefulness import analysed
 from app.model.value import evolve
 from app.scheduler.adaptive import repartition, timeline
+from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import GraphAnalysed
-from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.adaptive.state import JobState
 
 _Bounds = tuple[tuple[str, Bounds], ...]

@@ -10,7 +10,7 @@ from typing import Final
 from app.model.plan import Rung
 from app.scheduler.adaptive import repartition, timeline, transition_manager, trial
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import AttemptRunning
 from app.scheduler.adaptive.goal import longest_cooldown_ms
 from app.scheduler.adaptive.in_place import plan_for_slots
@@ -24,12 +24,6 @@ from app.scheduler.adaptive.state import (
 )
 
 START_TIMER: Final = "start-timeout"
-BACKOFF_TIMER: Final = "backoff"
-
-STOP_TIMER: Final = "stop-timeout"
-
-CLUSTER_RETRY_MS: Final = 10_000
-"""The pause after a start that the cluster has made fail. The number of such starts has no limit."""
 
 
 # ---- before it runs
@@ -111,16 +105,3 @@ def restart_for_rescale(draft: Draft, target: dict[str, int]) -> None:
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
     draft.set(num_rescales=draft.state.num_rescales + 1)
     draft.begin()
-
-
-def mark_dead(draft: Draft, *, driver_waiting: bool = False) -> None:
-    """Nothing of the attempt writes any more, so no plan is in force."""
-    state = draft.state
-    if state.attempt_alive or state.plan is not None or state.driver_waiting != driver_waiting:
-        draft.set(attempt_alive=False, driver_waiting=driver_waiting, plan=None)
-
-
-def order_stop(draft: Draft, mode: StopMode) -> None:
-    """Tell the attempt to stop, and look again after the stop timeout."""
-    draft.emit(StopAttempt(draft.state.attempt, mode))
-    draft.arm(STOP_TIMER, draft.now_ms + draft.state.options.stop_timeout_ms)

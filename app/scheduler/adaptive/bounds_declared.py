@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.value import evolve
+from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.events import RequirementsUpdated
-from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.queued_slots import before_change, with_patches
 from app.scheduler.adaptive.state import JobState, Rescaling, Restarting
 from app.scheduler.adaptive.version_state import BoundsOfVertices

@@ -29,10 +29,10 @@ from app.scheduler.adaptive.bounds_declared import (
     restricted_to,
     undoing,
 )
+from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import Event, RequirementsUpdated
 from app.scheduler.adaptive.goal import needed_beyond_cap
-from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.queued_slots import QueuedSlots, before_change, is_on_its_way, with_patches
 from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState
 from app.scheduler.adaptive.version_state import BoundsOfVertices

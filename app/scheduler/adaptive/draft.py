@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol, TypeVar
 
 from app.model.plan import Plan
-from app.model.rescale import RescaleRecord, StateSpan
+from app.model.rescale import RescaleRecord, StateSpan, TriggerCause
 from app.model.status import JobStatus
 from app.model.value import evolve
+from app.scheduler.adaptive.change_state import Parallelism
 from app.scheduler.adaptive.effects import Effect
-from app.scheduler.adaptive.events import Event, RequirementsUpdated
-from app.scheduler.adaptive.rollback_state import Parallelism
+from app.scheduler.adaptive.events import BoundsUpdated, Event, RequirementsUpdated
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Finished,
@@ -281,3 +281,12 @@ def change_plans(draft: Draft, changed: Callable[[Parallelism, int | None], Para
         draft.set_phase(target=plan_of(phase.target))
     elif isinstance(phase, Restarting) and phase.target is not None:
         draft.set_phase(target=changed(phase.target, None))
+
+
+def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
+    """Note other requirements or another scaling policy. The cause of a record for it."""
+    if isinstance(event, RequirementsUpdated):
+        draft.set(requirements=event.requirements)
+        return TriggerCause.UPDATE_REQUIREMENT
+    draft.set(policy=event.policy)
+    return TriggerCause.UPDATE_POLICY

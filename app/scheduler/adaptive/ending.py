@@ -7,9 +7,8 @@ from typing import Final
 from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
 from app.model.value import evolve
-from app.scheduler.adaptive import resources, timeline
-from app.scheduler.adaptive.attempts import STOP_TIMER, mark_dead, order_stop
-from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft, take_bounds
 from app.scheduler.adaptive.effects import JobTerminated, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -22,8 +21,9 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.failure_state import Failure
-from app.scheduler.adaptive.failures import break_off_stop, failure_of, record_failure
+from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.state import Canceling, Failing, Finished
+from app.scheduler.adaptive.stops import STOP_TIMER, break_off_stop, mark_dead, order_stop
 
 _CLOSING: Final = {
     JobStatus.FINISHED: TerminatedReason.JOB_FINISHED,
@@ -147,6 +147,6 @@ def ended_timer(draft: Draft, event: TimerFired) -> None:
 
 def ended_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """The bounds are kept for the record; a job that ends makes no use of them, and its history says so."""
-    timeline.open_record(draft, resources.take_bounds(draft, event))
+    timeline.open_record(draft, take_bounds(draft, event))
     failing = isinstance(draft.state.phase, Failing)
     timeline.close_record(draft, TerminatedReason.JOB_FAILED if failing else TerminatedReason.JOB_CANCELED)

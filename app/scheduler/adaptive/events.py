@@ -17,8 +17,7 @@ from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.state_partitions import Numbers
 from app.model.value import value
-from app.scheduler.adaptive.queue_state import Change, Patch
-from app.scheduler.adaptive.rollback_state import Pace
+from app.scheduler.adaptive.change_state import Change, Pace, Patch
 from app.scheduler.adaptive.version_state import JobVersion
 
 

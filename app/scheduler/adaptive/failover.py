@@ -9,7 +9,6 @@ from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
 from app.model.sentences import ended
 from app.scheduler.adaptive import repeated_errors, restart_strategy, timeline, trial, versions
-from app.scheduler.adaptive.attempts import CLUSTER_RETRY_MS, mark_dead
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import fail
 from app.scheduler.adaptive.events import (
@@ -21,8 +20,9 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
 )
 from app.scheduler.adaptive.failure_state import Failure, UserError
-from app.scheduler.adaptive.failures import break_off_stop, failure_of, record_failure
+from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.state import Rescaling, Restarting
+from app.scheduler.adaptive.stops import CLUSTER_RETRY_MS, break_off_stop, mark_dead
 from app.scheduler.adaptive.versions import Coming
 
 

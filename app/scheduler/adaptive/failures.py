@@ -1,10 +1,9 @@
-"""Failures that a job has met: the exception history, and the end of a stop because of one."""
+"""Failures that a job has met: the exception history."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from app.model.value import evolve
 from app.scheduler.adaptive.blame import ran_as_before
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
@@ -68,10 +67,3 @@ def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> Fai
         history = (*history, (failure,))
     draft.set(failures=history[-draft.state.options.exception_history_size :])
     return failure
-
-
-def break_off_stop(draft: Draft, error: str) -> None:
-    """A stop that a client asked for cannot be completed; no effect if none is in progress."""
-    stop = draft.state.stop
-    if stop is not None and stop.state == "IN_PROGRESS":
-        draft.set(stop=evolve(stop, state="COMPLETED", error=error))

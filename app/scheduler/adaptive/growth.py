@@ -23,11 +23,10 @@ from app.model.state_partitions import numbers_of
 from app.model.status import JobStatus
 from app.model.value import evolve
 from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.change_state import Change, Parallelism
 from app.scheduler.adaptive.draft import Draft, change_plans
 from app.scheduler.adaptive.events import Event, QueryEnded, QueryStarted
 from app.scheduler.adaptive.program_queries import absent_keys, gone_from, vertices_of_queries
-from app.scheduler.adaptive.queue_state import Change
-from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling, StopWithSavepoint
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Final
 
 from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import within
-from app.scheduler.adaptive.queue_state import Change, Patch
+from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.state import JobState, Restarting
 from app.scheduler.slots import Demand
 

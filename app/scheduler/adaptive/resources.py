@@ -22,11 +22,10 @@ from app.scheduler.adaptive import (
     trial,
 )
 from app.scheduler.adaptive.blame import last_taken_back
-from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.change_state import Change, Patch, TakenBack
+from app.scheduler.adaptive.draft import Draft, take_bounds
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
 from app.scheduler.adaptive.goal import Goal, goal_of
-from app.scheduler.adaptive.queue_state import Change, Patch
-from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
 
@@ -34,15 +33,6 @@ WAIT_TIMER: Final = "wait-timeout"
 
 FLINK_STABILIZATION_MS: Final = 10_000
 """What production Flink waits for the slots of the upper bounds, by default."""
-
-
-def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
-    """Note other requirements or another scaling policy. The cause of a record for it."""
-    if isinstance(event, RequirementsUpdated):
-        draft.set(requirements=event.requirements)
-        return TriggerCause.UPDATE_REQUIREMENT
-    draft.set(policy=event.policy)
-    return TriggerCause.UPDATE_POLICY
 
 
 def created_bounds(draft: Draft, event: BoundsUpdated) -> None:

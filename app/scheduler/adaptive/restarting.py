@@ -7,14 +7,7 @@ from app.scheduler.adaptive import (
     timeline,
     versions,
 )
-from app.scheduler.adaptive.attempts import (
-    BACKOFF_TIMER,
-    STOP_TIMER,
-    create_execution_graph,
-    mark_dead,
-    order_stop,
-    wait_for_slots,
-)
+from app.scheduler.adaptive.attempts import create_execution_graph, wait_for_slots
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import attempt_finished
@@ -31,6 +24,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.state import Restarting
+from app.scheduler.adaptive.stops import BACKOFF_TIMER, STOP_TIMER, mark_dead, order_stop
 from app.scheduler.adaptive.versions import Coming
 
 

@@ -15,13 +15,8 @@ from app.scheduler.adaptive import (
     versions,
 )
 from app.scheduler.adaptive.attempts import (
-    BACKOFF_TIMER,
-    CLUSTER_RETRY_MS,
     START_TIMER,
-    STOP_TIMER,
     create_execution_graph,
-    mark_dead,
-    order_stop,
     start_timeout_ms,
     wait_for_slots,
 )
@@ -52,6 +47,7 @@ from app.scheduler.adaptive.state import (
     RetryingExecutionGraphCreation,
     WaitingForResources,
 )
+from app.scheduler.adaptive.stops import BACKOFF_TIMER, CLUSTER_RETRY_MS, STOP_TIMER, mark_dead, order_stop
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 from app.scheduler.adaptive.versions import Coming
 

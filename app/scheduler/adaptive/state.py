@@ -20,11 +20,10 @@ from app.model.slot_share import SlotShare
 from app.model.state_partitions import wanted_graph
 from app.model.status import JobStatus
 from app.model.value import value
+from app.scheduler.adaptive.change_state import Change, Patch, TakenBack, Watch
 from app.scheduler.adaptive.failure_state import Failure, LocalRestart, UserError
 from app.scheduler.adaptive.no_change_state import NoChange
-from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
-from app.scheduler.adaptive.rollback_state import TakenBack, Watch
 from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
 

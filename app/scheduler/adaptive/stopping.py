@@ -6,7 +6,7 @@ from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.status import JobStatus
 from app.scheduler.adaptive import timeline
-from app.scheduler.adaptive.attempts import STOP_TIMER, mark_dead, order_stop, run_on
+from app.scheduler.adaptive.attempts import run_on
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import finish
@@ -20,6 +20,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.failover import running_stopped
 from app.scheduler.adaptive.in_place import check_version, retarget, send_plan
 from app.scheduler.adaptive.state import Rescaling, Stop, StopWithSavepoint
+from app.scheduler.adaptive.stops import STOP_TIMER, mark_dead, order_stop
 
 
 def stop_requested(draft: Draft, event: StopRequested) -> None:

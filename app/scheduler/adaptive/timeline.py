@@ -34,12 +34,11 @@ from app.model.rescale import (
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.value import evolve
+from app.scheduler.adaptive.change_state import Parallelism, Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.goal import goal_of
-from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.record_figures import before_of, cap_change_of, figures, meaning, meaning_of_now
-from app.scheduler.adaptive.rollback_state import Parallelism
 from app.scheduler.adaptive.state import (
     CapRaise,
     Executing,

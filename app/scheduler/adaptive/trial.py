@@ -30,12 +30,12 @@ from app.scheduler.adaptive.blame import (
     slots_for,
     trial_of,
 )
+from app.scheduler.adaptive.change_state import Pace, TakenBack, Watch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, Event, PlanApplied, QueryFailed
 from app.scheduler.adaptive.failure_state import Failure
-from app.scheduler.adaptive.failures import break_off_stop, record_failure
+from app.scheduler.adaptive.failures import record_failure
 from app.scheduler.adaptive.goal import goal_of
-from app.scheduler.adaptive.rollback_state import Pace, TakenBack, Watch
 from app.scheduler.adaptive.state import (
     Executing,
     Finished,
@@ -44,6 +44,7 @@ from app.scheduler.adaptive.state import (
     Rescaling,
     Restarting,
 )
+from app.scheduler.adaptive.stops import break_off_stop
 from app.scheduler.adaptive.version_state import Replacement
 
 TRIAL_TIMER: Final = "version-trial"

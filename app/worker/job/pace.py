@@ -6,7 +6,7 @@ from collections import deque
 
 from app.model.protocol import Report
 from app.scheduler.adaptive.blame import LEAST_BATCHES, MOST_BATCHES, WARM_UP_BATCHES
-from app.scheduler.adaptive.rollback_state import Pace
+from app.scheduler.adaptive.change_state import Pace
 
 _PLANS_KEPT = 4
 

@@ -25,10 +25,10 @@ from app.scheduler.adaptive.bounds_declared import (
     undoing,
     whole,
 )
+from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.program_queries import GONE_MS, absent_vertices
-from app.scheduler.adaptive.queue_state import Change, Patch
 from app.scheduler.adaptive.state import Created, JobState
 from app.scheduler.adaptive.timeline import next_record_uuid
 from app.worker.job.mailbox import RequestDecision

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduler.adaptive.attempts import BACKOFF_TIMER
 from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, AttemptStartFailed, StartScheduling
+from app.scheduler.adaptive.stops import BACKOFF_TIMER
 from tests.unit.scheduler.driving import Job
 
 STRATEGY = "restart-strategy.exponential-delay"

@@ -9,9 +9,9 @@ from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import bounds_declared
 from app.scheduler.adaptive.bounds_declared import cancelable_of
+from app.scheduler.adaptive.change_state import Change
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import AttemptFailed, RequirementsUpdated, SlotsChanged, VersionRequested
-from app.scheduler.adaptive.queue_state import Change
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion

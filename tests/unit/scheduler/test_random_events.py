@@ -23,6 +23,7 @@ from app.model.slot_share import SlotShare
 from app.model.value import evolve
 from app.scheduler.adaptive import bounds_declared
 from app.scheduler.adaptive.bounds_declared import cancelable_of
+from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import (
     Effect,
@@ -55,7 +56,6 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     TimerFired,
 )
-from app.scheduler.adaptive.queue_state import Patch
 from app.scheduler.adaptive.queued_slots import before_patches, with_patches
 from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import Timer

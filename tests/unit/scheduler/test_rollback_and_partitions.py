@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.model.requirements import Bounds, Requirements
+from app.scheduler.adaptive.change_state import TakenBack
 from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -15,7 +16,6 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.goal import Goal
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
-from app.scheduler.adaptive.rollback_state import TakenBack
 from app.scheduler.adaptive.state import JobState
 from app.worker.refusals import StateConflict
 from app.worker.requests.dry_run import dry_run

@@ -19,6 +19,7 @@ from app.scheduler.adaptive import (
     local_failover,
     resources,
     slot_declaration,
+    stops,
     transition_manager,
 )
 from app.scheduler.batch import progress
@@ -82,13 +83,13 @@ def test_every_state_has_a_page_that_says_what_to_look_for() -> None:
 def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
     known = {
         *transition_manager.TIMERS,
-        attempts.STOP_TIMER,
+        stops.STOP_TIMER,
         executing.RESOURCE_TIMER,
         slot_declaration.IDLE_TIMER,
         in_place.APPLY_TIMER,
         local_failover.LOCAL_TIMER,
         progress.REGION_TIMER,
-        attempts.BACKOFF_TIMER,
+        stops.BACKOFF_TIMER,
         attempts.START_TIMER,
         resources.WAIT_TIMER,
         bounds_queue.DEADLINE_TIMER,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from app.model.options import JobOptions
 from app.model.requirements import Bounds, Deadline, OnTimeout
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive.queue_state import Change, Patch
-from app.scheduler.adaptive.rollback_state import TakenBack
+from app.scheduler.adaptive.change_state import Change, Patch, TakenBack
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase, Timeline
 from app.store import codec
 from app.store.codec import CodecError

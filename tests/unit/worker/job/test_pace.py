@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.model.protocol import Report
-from app.scheduler.adaptive.rollback_state import Pace
+from app.scheduler.adaptive.change_state import Pace
 from app.worker.job.pace import PaceMeter, pace_of
 
 BATCH = Report(
