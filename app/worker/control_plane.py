@@ -29,7 +29,7 @@ from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
-from app.worker.ownership.unreadable import UnreadableEnder, UnreadableJob, newest_first
+from app.worker.ownership.unreadable import UnreadableJob, newest_first
 from app.worker.refusals import (
     Fenced,
     NotServed,
@@ -128,7 +128,6 @@ class ControlPlane:
         self.executor_logs = ExecutorLogs(store, places.cluster)
         self.replacing = Replacing(self._keeper, self.submission)
         self._forgetter = Forgetter(self._keeper)
-        self._ender = UnreadableEnder(self._keeper)
         self.events = EventFeed(store)
         self.livy = LivyBatches(store)
         self._closing = False
@@ -290,9 +289,6 @@ class ControlPlane:
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
         """Accepted; a job that is canceled already stays so. FINISHED or FAILED: StateConflict."""
-        if job_id in self._keeper.unreadable:
-            await self._ender.cancel(job_id, requested_by)
-            return
         view = self.job(job_id)
         if view.status.is_globally_terminal:
             if view.status.value == "CANCELED":

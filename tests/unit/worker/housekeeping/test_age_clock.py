@@ -1,4 +1,4 @@
-"""Ages are told by the wall clock, but by no jump of it before a day has passed: a clock that is wrong removes nothing."""
+"""Ages are told by the wall clock, and by a jump of it only when a day has passed: a wrong clock removes nothing."""
 
 from __future__ import annotations
 
