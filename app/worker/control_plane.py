@@ -29,7 +29,7 @@ from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
-from app.worker.ownership.unreadable import UnreadableJob, newest_first
+from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.refusals import (
     Fenced,
     NotServed,
@@ -198,7 +198,7 @@ class ControlPlane:
 
     def unreadable_jobs(self) -> Sequence[UnreadableJob]:
         """Jobs that are stored and cannot be read here, newest first. They are not among `jobs`."""
-        return newest_first(self._keeper.unreadable.all())
+        return self._keeper.unreadable.all()
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
@@ -427,6 +427,9 @@ class ControlPlane:
         restarts: Mapping[str, int] | None = None,
     ) -> Orders:
         """Once the orders differ from ``plan``, ``stop``, ``slots`` and ``restarts``, or after ``wait_ms``."""
+        (await self._of_driver(job_id, attempt, secret, epoch)).attempts.asked_for_orders()
+        if (silence := self._places.silence) is not None:
+            wait_ms = min(wait_ms, silence.longest_wait_ms)
         known = Orders(plan, {}, stop, slots=slots or 0, restarts=dict(restarts or {}))  # type: ignore[arg-type]
         orders = await await_orders(
             lambda: self._of_driver(job_id, attempt, secret, epoch),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -99,7 +98,8 @@ class UnreadableJobs:
         return self._jobs.get(job_id)
 
     def all(self) -> list[UnreadableJob]:
-        return list(self._jobs.values())
+        """Newest first."""
+        return sorted(self._jobs.values(), key=lambda one: (one.submitted_ms, one.job_id), reverse=True)
 
     def left_alone(self) -> list[str]:
         """The jobs that this server is not to claim again."""
@@ -212,7 +212,3 @@ def slots_in(state_text: str) -> tuple[Slot, ...]:
         return tuple(Slot(str(slot["id"]), str(slot["task_manager_id"])) for slot in slots)
     except (ValueError, TypeError, KeyError):
         return ()
-
-
-def newest_first(jobs: Iterable[UnreadableJob]) -> list[UnreadableJob]:
-    return sorted(jobs, key=lambda one: (one.summary.submitted_ms, one.job_id), reverse=True)
