@@ -152,7 +152,7 @@ async def test_a_damaged_job_is_failed_once_its_driver_is_gone_and_its_row_is_ke
             assert answer.status_code == 409, (path, answer.text)
             (sentence,) = answer.json()["errors"]
             assert sentence.startswith(f"Job {job} cannot be read by this server: ")
-            assert found[job]["unreadable"] in sentence and "FAILED as soon as" in sentence
+            assert found[job]["unreadable"] in sentence and "the job is FAILED" in sentence
         assert (await http.get(f"/jobs/{job}/status")).json() == {"status": "RUNNING"}
         put = await http.put(f"/jobs/{job}/resource-requirements", json={})
         assert put.status_code in (400, 409)

@@ -28,10 +28,9 @@ class AgeClock:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        # Since when, by the steady clock, nothing has contradicted the wall clock: how far it is ahead of the steady
-        # clock, and the mark.
+        # Since when, by the steady clock, nothing has contradicted the wall clock; how far it is ahead of the steady
+        # clock; and the mark.
         self._since_ms, self._ahead_ms, self._mark_ms = 0, 0, -1
-        self._has_told = False
 
     async def trusted_ms(self) -> int:
         """Epoch milliseconds, as far as they can be trusted; never later than the wall clock.
@@ -46,18 +45,13 @@ class AgeClock:
         if mark_ms != self._mark_ms or abs(wall_ms - steady_ms - self._ahead_ms) > _HOUR_MS:
             self._since_ms, self._ahead_ms, self._mark_ms = steady_ms, wall_ms - steady_ms, mark_ms
         if wall_ms > mark_ms + _DAY_MS and steady_ms - self._since_ms < _DAY_MS:
-            self._tell(wall_ms - mark_ms)
+            if self._since_ms == steady_ms:
+                log.warning(
+                    "the clock was set, or no server has run for long: nothing is removed for its age for a day",
+                    days_ahead=round((wall_ms - mark_ms) / _DAY_MS, 1),
+                )
             return mark_ms
-        self._has_told = False
         if stored_ms is None or wall_ms >= mark_ms + _HOUR_MS:
             await self._store.advance_age_clock(wall_ms)
             self._mark_ms = wall_ms
         return wall_ms
-
-    def _tell(self, jump_ms: int) -> None:
-        if not self._has_told:
-            self._has_told = True
-            log.warning(
-                "the clock was set, or no server has run for long: nothing is removed for its age for a day",
-                days_ahead=round(jump_ms / _DAY_MS, 1),
-            )

@@ -13,7 +13,7 @@ import asyncio
 import http.client
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +25,8 @@ class Silence:
     """``limit_s``: how long a driver may be silent."""
 
     limit_s: float
+    # One driver at a time: threads are few, and a server that does not answer is waited for.
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def longest_wait_ms(self) -> int:
@@ -39,7 +41,10 @@ class Silence:
         while looks < _LOOKS:
             begun_s = loop.time()
             await asyncio.sleep(every_s)
-            is_reachable = looks < _LOOKS // 2 or await asyncio.to_thread(_answers, address_file, every_s)
+            is_reachable = looks < _LOOKS // 2
+            if not is_reachable:
+                async with self._turn:
+                    is_reachable = await asyncio.to_thread(_answers, address_file, every_s)
             is_late = loop.time() - begun_s > 2 * every_s
             before, known = known, calls()
             counts = is_reachable and not is_late and known is not None and known == before

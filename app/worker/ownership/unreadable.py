@@ -75,7 +75,7 @@ class UnreadableJob:
         if self.status.is_globally_terminal:
             todo = f"It is {self.status.value}, and its row is kept until DELETE forgets it."
         elif self.is_damaged:
-            todo = "It is FAILED as soon as nothing of its driver lives, which is being ended."
+            todo = "Its driver is being ended. When nothing of it lives, the job is FAILED."
         else:
             todo = "Its driver continues. Start a server of the version that wrote it."
         return f"Job {self.job_id} cannot be read by this server: {self.why} {todo}"
@@ -129,7 +129,7 @@ class UnreadableJobs:
         """The job cannot be read; said once in the log."""
         why = _reason(error)
         before = self._jobs.get(stored.job_id)
-        is_damaged = not stored.is_newer and not isinstance(error, SlotsUnknown)
+        is_damaged = not stored.is_newer and not isinstance(error, SlotsUnknown | MemoryError)
         peers = {one.member_id for one in self._keeper.peers}
         elsewhere = stored.lease is not None and stored.lease.owner in peers
         job = self._jobs[stored.job_id] = UnreadableJob(stored.summary, why, is_damaged, elsewhere)
