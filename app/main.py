@@ -47,6 +47,7 @@ from app.worker.housekeeping.directories import DirectoryRefused, driver_user, p
 from app.worker.housekeeping.housekeeping import Housekeeper
 from app.worker.housekeeping.strays import Strays, open_store
 from app.worker.job.places import JobPlaces, place_of, write_server_address
+from app.worker.job.silence import Silence
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.membership import Membership, PlaceTaken
 from app.worker.slots.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
@@ -295,6 +296,7 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
         page_address=os.environ.get(ADDRESS_VARIABLE) or LOOPBACK,
         home=membership.home,
         shared_working_dir=membership.run_dir,
+        silence=Silence(settings.driver_standstill_seconds),
     )
 
 
@@ -341,7 +343,6 @@ def _host(
             user=user,
             cluster=spark,
         ),
-        standstill_s=settings.driver_standstill_seconds,
     )
 
 

@@ -175,7 +175,7 @@ class Settings(BaseModel):
         50.0,
         ge=1,
         le=86_400,
-        description="A driver that lives and has not run for so long is ended, and its job restarted.",
+        description="A driver that does not ask for its orders for so long is ended, and its job restarted.",
     )
     livy_files_dir: Path | None = Field(
         None, description="Directory with programs that clients of Livy name by path; default: none."

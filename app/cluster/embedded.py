@@ -59,12 +59,8 @@ class EmbeddedHost:
         archive: ArchiveBuilder | None = None,
         user: DriverUser | None = None,
         runtimes: Runtimes | None = None,
-        standstill_s: float = 50.0,
     ) -> None:
-        """``runtimes``: finds what jobs want to run in; without it there is the environment of the server only.
-
-        ``standstill_s``: how long a driver that has a job may live without running.
-        """
+        """``runtimes``: finds what jobs want to run in; without it there is the environment of the server only."""
         self._run_dir = run_dir
         self._java = java
         self._slots = slots
@@ -74,7 +70,6 @@ class EmbeddedHost:
         self._archive = archive
         self._user = user
         self._runtimes = runtimes
-        self._standstill_s = standstill_s
         self._archives: dict[str, ArchiveBuilder] = {}
         self._warm: list[LocalDriver] = []
         self._warming: LocalDriver | None = None
@@ -120,7 +115,7 @@ class EmbeddedHost:
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         if not is_running(ref.pid, ref.pid_started_at) and is_lock_free(ref.lock_file):
             return None
-        driver = LocalDriver(ref, None, self._user, standstill_s=self._standstill_s)
+        driver = LocalDriver(ref, None, self._user)
         self._track(driver, OWN)
         return driver
 
@@ -236,7 +231,6 @@ class EmbeddedHost:
             user=self._user,
             python=kind.python,
             working_dir=working_dir,
-            standstill_s=self._standstill_s,
             environment={
                 DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",
                 DRIVER_ENV_PREFIX + "WARM_MASTER": f"local[{self._slots}]",

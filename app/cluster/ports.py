@@ -152,11 +152,6 @@ class DriverHandle(Protocol):
         """Returns when nothing of the driver lives any more."""
         ...
 
-    async def stands_still(self) -> str:
-        """Returns when the driver lives and has not run for too long: a sentence that says so. Empty if it has ended.
-        Only for a driver that has a job: others wait."""
-        ...
-
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         """Call ``callback`` once, with the exit status if it is known, when the driver's main process has ended."""
         ...

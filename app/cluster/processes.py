@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,6 @@ _LOGS_KEPT = 100
 _START_TOLERANCE_S = 0.05
 # The lock files that could not be opened, and why.
 _untold: dict[str, int | None] = {}
-_LOOKS = 10
 
 
 def is_lock_free(lock_file: str) -> bool:
@@ -121,12 +119,9 @@ class LocalDriver:
         ref: DriverRef,
         child: subprocess.Popen[bytes] | None,
         user: DriverUser | None = None,
-        *,
-        standstill_s: float,
     ) -> None:
         self._ref = ref
         self._user = user
-        self._standstill_s = standstill_s
         self._child = child
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -203,9 +198,6 @@ class LocalDriver:
             await asyncio.sleep(_POLL_S)
         await asyncio.to_thread(tidy, Path(self._ref.lock_file))
 
-    async def stands_still(self) -> str:
-        return await standstill(self._ref.pid, self._standstill_s)
-
     def on_ready(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once the driver can take a job."""
         self._ready.add_done_callback(lambda future: None if future.cancelled() else callback())
@@ -270,14 +262,12 @@ def start_driver(
     user: DriverUser | None = None,
     python: str | None = None,
     working_dir: Path | None = None,
-    standstill_s: float,
 ) -> LocalDriver:
     """Start a driver process in a session of its own, so that it outlives this one; as ``user`` if there is one.
 
     It inherits nothing but its standard streams, and the environment without the settings of the server. Its standard
     input is the rope that it hangs on until it has a job (end of file there ends it), its output says READY, its errors
     go to ``<run_dir>/<driver_id>.log``. ``python``: see `driver_command`. ``working_dir``: its working directory.
-    ``standstill_s``: after how many seconds `LocalDriver.stands_still` returns.
 
     Raises:
         DriverLaunchError: the operating system refused.
@@ -309,7 +299,7 @@ def start_driver(
             )
         started_at = psutil.Process(child.pid).create_time()
         ref = DriverRef(driver_id, child.pid, started_at, str(lock_file))
-        driver = LocalDriver(ref, child, user, standstill_s=standstill_s)
+        driver = LocalDriver(ref, child, user)
     except (OSError, psutil.NoSuchProcess) as error:
         if child is not None:
             # Nobody would watch it, since there was no descriptor left to watch it with.
@@ -318,65 +308,3 @@ def start_driver(
         raise DriverLaunchError(f"A driver process could not be started: {error}.") from error
     log.info("driver process started", driver=driver_id, pid=child.pid, warm=warm)
     return driver
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """``used_ns``: the processor time that its threads have used, in nanoseconds."""
-
-    name: str
-    used_ns: int
-    is_stopped: bool
-
-
-async def standstill(pid: int, after_s: float) -> str:
-    """Returns once the driver whose main process is ``pid`` has stood still for ``after_s`` seconds: a sentence that
-    says so. Empty if the driver has ended.
-
-    A driver that was stopped by a signal, is frozen, or stuck in the kernel neither ends nor answers. One that has a
-    job always has something to do: its Python process looks several times a second at who owns the job, unless it
-    waits for its JVM, which then works. Looks are counted, and no time is measured: this process may have been stopped
-    itself.
-    """
-    before: list[_Process] = []
-    looks = 0
-    while True:
-        await asyncio.sleep(after_s / _LOOKS)
-        found = await asyncio.to_thread(_processes, pid)
-        if not found:
-            return ""
-        stopped = [each.name for each in found if each.is_stopped]
-        # Not every kernel tells the processor time.
-        is_idle = found == before and any(each.used_ns for each in found)
-        looks = looks + 1 if stopped or is_idle else 0
-        before = found
-        if looks >= _LOOKS:
-            how = f"its {stopped[0]} was stopped by a signal" if stopped else "it used no processor time"
-            return (
-                f"The driver process {pid} stood still: for {after_s:g} s (driver_standstill_seconds) {how}. "
-                "It was ended."
-            )
-
-
-def _processes(pid: int) -> list[_Process]:
-    """Those that a driver cannot do without; none if it has ended."""
-    found: list[_Process] = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        main = psutil.Process(pid)
-        if main.status() != psutil.STATUS_ZOMBIE:
-            found.append(_look("Python process", main))
-            for child in main.children():
-                # The program may have started it, and it may have ended since.
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if child.name() == "java":
-                        found.append(_look("JVM", child))
-    return found
-
-
-def _look(name: str, process: psutil.Process) -> _Process:
-    used_ns = 0
-    for figures in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
-        # A thread may end while its figures are read.
-        with contextlib.suppress(OSError):
-            used_ns += int(figures.read_text().split()[0])
-    return _Process(name, used_ns, process.status() == psutil.STATUS_STOPPED)

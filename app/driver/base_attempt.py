@@ -201,7 +201,12 @@ class BaseAttempt(ABC):
         on_fenced: Callable[[], None],
     ) -> ControlPlaneClient:
         self._client = ControlPlaneClient(
-            self.spec, self._registration(session), on_orders=on_orders, on_fenced=on_fenced
+            self.spec,
+            self._registration(session),
+            on_orders=on_orders,
+            on_fenced=on_fenced,
+            # A JVM that stands still makes the driver silent.
+            before_orders=jvm_runs,
         )
         self._client.start()
         return self._client

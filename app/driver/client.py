@@ -46,7 +46,8 @@ class ControlPlaneClient:
     """Registers, fetches orders and delivers reports for one attempt, until `close`.
 
     ``on_orders`` is called (in a thread of this client) whenever orders differ from those before; ``on_fenced`` once,
-    when a newer owner or attempt exists.
+    when a newer owner or attempt exists. ``before_orders`` is called before each call for orders, by which the control
+    plane knows that the driver lives: what does not return makes the driver silent.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class ControlPlaneClient:
         *,
         on_orders: Callable[[Orders], None],
         on_fenced: Callable[[], None],
+        before_orders: Callable[[], object] = lambda: None,
     ) -> None:
         self._spec = spec
         self._registration = registration
         self._on_orders = on_orders
         self._on_fenced = on_fenced
+        self._before_orders = before_orders
         self._epoch = spec.epoch
         self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch, slots=spec.held_slots)
         self._reports: deque[Report] = deque()
@@ -147,6 +150,7 @@ class ControlPlaneClient:
     def _fetch_orders(self) -> None:
         self._registered.wait()
         while not self._closed.is_set():
+            self._before_orders()
             orders = self._orders
             known = f"plan={orders.plan_version}&stop={orders.stop}&slots={orders.slots}"
             path = f"orders?{known}&restarts={orders.restarts_text}&wait_ms={_LONG_POLL_MS}"

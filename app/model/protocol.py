@@ -13,9 +13,11 @@ epoch is that of a driver that was adopted and has not heard of its new owner; t
 failure (refused, 5xx, time-out) means that the control plane is away: the driver keeps processing, keeps its reports,
 and tries again, reading the address file anew each time.
 
-Orders are a level, not a queue: what the driver should be doing now. Reports are numbered from 1 within an attempt
-and sent again until acknowledged, so each arrives at least once and in order. A call with very many of them may be
-acknowledged in part. What is longer than the limits below would be refused each time, so no driver sends it.
+Orders are a level, not a queue: what the driver should be doing now. A driver asks for them again as soon as it is
+answered; one that has registered and does not ask for long is killed (`app.worker.job.silence`). Reports are numbered
+from 1 within an attempt and sent again until acknowledged, so each arrives at least once and in order. A call with very
+many of them may be acknowledged in part. What is longer than the limits below would be refused each time, so no driver
+sends it.
 """
 
 from __future__ import annotations

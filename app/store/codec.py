@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, Final, Generic, TypeVar, get_type_hints
@@ -46,9 +47,21 @@ T = TypeVar("T")
 
 STORED_ELSEWHERE = frozenset({"graph", "options", "spare"})
 
+FORMAT: Final = 1
+"""Stands at the beginning of each stored state, and counts for all documents of its job. A version that stores anything
+of a job in a form that the version before it would not read, or would read wrongly, counts it up."""
+
+_FORMAT: Final = re.compile(r'\{"format":([0-9]{1,9}),')
+
 
 class CodecError(StoreError):
     """A stored text is not what this version can read."""
+
+
+def is_newer(state_text: str) -> bool:
+    """Whether a newer version of Slotwise has written the job of this state in a form of its own."""
+    found = _FORMAT.match(state_text)
+    return found is not None and int(found[1]) > FORMAT
 
 
 _PENDING: Final = '"pending":[{'
@@ -171,8 +184,8 @@ OPTIONS = Json(JobOptions, "set of job options")
 
 
 def dump_state(state: JobState) -> str:
-    """``state`` without its graph, its options and the records that its last step closed."""
-    return _dump(_state_writer, state, _state_left_out)
+    """``state`` without its graph, its options and the records that its last step closed; with its format."""
+    return f'{{"format":{FORMAT},{_dump(_state_writer, state, _state_left_out)[1:]}'
 
 
 def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:

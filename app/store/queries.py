@@ -75,6 +75,11 @@ class StoredJob:
     def job_id(self) -> str:
         return self.summary.job_id
 
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer version of Slotwise has written it in a form of its own."""
+        return codec.is_newer(self.state_text)
+
     def options(self) -> JobOptions:
         """
         Raises:
@@ -86,6 +91,8 @@ class StoredJob:
         """The stored state, with ``graph`` as parsed from the document."""
         if self.damage:
             raise codec.CodecError(self.damage)
+        if self.is_newer:
+            raise codec.CodecError("A newer version of Slotwise has written it.")
         state = codec.load_state(self.state_text, graph, self.options())
         number = state.versions.spare
         if number is None:

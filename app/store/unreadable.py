@@ -1,4 +1,4 @@
-"""The end of a job whose state cannot be read: only the columns beside its documents are written."""
+"""The end of a job whose row is damaged: only the columns beside its documents are written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from app.store.leases import Lease, holds_lease
 from app.store.statements import sql
 
 
-def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, message: str) -> None:
-    """The job is CANCELED, nothing of its last attempt is alive, and nothing is to be done for it any more.
+def fail_damaged(connection: Connection, lease: Lease, *, ended_ms: int, message: str) -> None:
+    """The job is FAILED for what ``message`` says, and nothing of its attempts lives. Its documents stay as they are.
 
     Raises:
         LeaseLost: another control plane owns the job; nothing is written.
@@ -23,12 +23,12 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
         raise LeaseLost(lease.job_id, lease.owner, lease.epoch)
     known = "SELECT status FROM job_states WHERE job_id = :job AND ended_ms IS NULL"
     status = sql(connection, known, job=lease.job_id).scalar()
-    reason = TerminatedReason.JOB_CANCELED
+    reason = TerminatedReason.JOB_FAILED
     values = {
         "job": lease.job_id,
         "now": ended_ms,
-        "status": str(JobStatus.CANCELED),
-        "token": f"canceled-{lease.epoch}",
+        "status": str(JobStatus.FAILED),
+        "token": f"damaged-{lease.epoch}",
         "reason": str(reason),
         "outcome": str(reason.terminal_state),
         "message": message,
@@ -43,6 +43,6 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
     ):
         sql(connection, statement, **values)
     if status is not None:
-        fields = {"status": str(JobStatus.CANCELED), "previousStatus": str(status), "cause": message}
+        fields = {"status": str(JobStatus.FAILED), "previousStatus": str(status), "cause": message}
         event = PublicEvent(PublicEventType.STATUS, ended_ms, fields)
         insert_events(connection, [event_row(lease.job_id, event)])

@@ -30,7 +30,7 @@ from app.worker.observer import Observer, Observers
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
-from app.worker.ownership.unreadable import UnreadableEnder, UnreadableJob, newest_first
+from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.refusals import (
     Fenced,
     NotServed,
@@ -129,7 +129,6 @@ class ControlPlane:
         self.executor_logs = ExecutorLogs(store, places.cluster)
         self.replacing = Replacing(self._keeper, self.submission)
         self._forgetter = Forgetter(self._keeper)
-        self._ender = UnreadableEnder(self._keeper)
         self.events = EventFeed(store)
         self._closing = False
 
@@ -197,7 +196,7 @@ class ControlPlane:
 
     def unreadable_jobs(self) -> Sequence[UnreadableJob]:
         """Jobs that are stored and cannot be read here, newest first. They are not among `jobs`."""
-        return newest_first(self._keeper.unreadable.all())
+        return self._keeper.unreadable.all()
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
@@ -290,9 +289,6 @@ class ControlPlane:
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
         """Accepted; a job that is canceled already stays so. FINISHED or FAILED: StateConflict."""
-        if job_id in self._keeper.unreadable:
-            await self._ender.cancel(job_id, requested_by)
-            return
         view = self.job(job_id)
         if view.status.is_globally_terminal:
             if view.status.value == "CANCELED":
@@ -431,6 +427,9 @@ class ControlPlane:
         restarts: Mapping[str, int] | None = None,
     ) -> Orders:
         """Once the orders differ from ``plan``, ``stop``, ``slots`` and ``restarts``, or after ``wait_ms``."""
+        (await self._of_driver(job_id, attempt, secret, epoch)).attempts.asked_for_orders()
+        if (silence := self._places.silence) is not None:
+            wait_ms = min(wait_ms, silence.longest_wait_ms)
         known = Orders(plan, {}, stop, slots=slots or 0, restarts=dict(restarts or {}))  # type: ignore[arg-type]
         orders = await await_orders(
             lambda: self._of_driver(job_id, attempt, secret, epoch),

@@ -38,7 +38,7 @@ CONFIG = {
 
 
 BOTH_WAYS = (signal.SIGKILL, signal.SIGSTOP)
-SOON_NOTICED = {"driver_standstill_seconds": "5"}
+SOON_NOTICED = {"driver_standstill_seconds": "15"}
 """Settings of a server that drivers are stopped under."""
 
 

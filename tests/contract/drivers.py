@@ -90,10 +90,6 @@ class ProtocolDriver:
     async def gone(self) -> None:
         await self._gone.wait()
 
-    async def stands_still(self) -> str:
-        await self._gone.wait()
-        return ""
-
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         self._callbacks.append(callback)
 

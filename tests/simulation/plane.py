@@ -359,10 +359,6 @@ class SimHandle:
         self.process.kill_group()
         await self.gone()
 
-    async def stands_still(self) -> str:
-        await self.process.exited.wait()
-        return ""
-
     async def gone(self) -> None:
         await self.process.exited.wait()
         await self.process.free.wait()

@@ -111,7 +111,7 @@ class Housekeeper:
         Raises:
             StoreError: it cannot be told what there is to remove.
         """
-        now_ms = await self._age_clock.now_ms()
+        now_ms = await self._age_clock.trusted_ms()
         failed_to_forget = await self._forget_ended(now_ms)
         older_than_ms = now_ms - self._settings.history_max_age_days * _DAY_MS
         views = {view.state.job_id: view for view in self._jobs()}

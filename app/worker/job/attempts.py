@@ -25,6 +25,7 @@ from app.store.writes import Attempt, DescribeDriver, Write
 from app.worker.job import drivers
 from app.worker.job.attempt_record import described, hash_secret, ref_of, write_outcome, write_spec
 from app.worker.job.persistence import LostOwnership
+from app.worker.job.silence import Silence
 
 if TYPE_CHECKING:
     from app.worker.job.job import Job
@@ -54,7 +55,8 @@ class Attempts:
         self._starting: asyncio.Task[None] | None = None
         self._killing: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._stood_still = ""
+        self._calls = 0
+        self._was_silent = ""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._log = log.bind(job=job.job_id)
 
@@ -168,6 +170,10 @@ class Attempts:
             self._outcome = drivers.outcome_event(live.attempt, report)
             await asyncio.to_thread(write_outcome, self._job.attempt_dir(live.attempt), report)
 
+    def asked_for_orders(self) -> None:
+        """By this the driver is known to live."""
+        self._calls += 1
+
     def registered(self, attempt: int, registration: Registration) -> None:
         """Take note of what the driver of ``attempt`` says of itself, and again once its program has a session."""
         live = self._live
@@ -257,8 +263,9 @@ class Attempts:
     def _take(self, record: Attempt, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted
         self._parked = None
-        self._outcome, self._failure, self._stood_still = None, None, ""
-        self._watching = self._spawn(self._end_if_still(record, handle))
+        self._outcome, self._failure, self._was_silent = None, None, ""
+        if self._job.silence is not None:
+            self._watching = self._spawn(self._end_if_silent(record, handle, self._job.silence))
         if adopted:
             handle.on_exit(lambda status: self._on_exit(handle, status))
 
@@ -331,12 +338,19 @@ class Attempts:
                 events.AttemptStopped(attempt, report.drained, driver_alive=True, location=report.location),
             )
 
-    async def _end_if_still(self, record: Attempt, handle: DriverHandle) -> None:
-        why = await handle.stands_still()
-        if why and self._is_live(record.attempt):
-            self._log.warning("a driver stands still", attempt=record.attempt, pid=record.pid, why=why)
-            self._stood_still = why
-            await drivers.kill_surely(handle)
+    async def _end_if_silent(self, record: Attempt, handle: DriverHandle, silence: Silence) -> None:
+        self._was_silent = await silence.reached(self._calls_expected, self._job.address_file)
+        self._log.warning("a driver is silent", attempt=record.attempt, why=self._was_silent)
+        await drivers.kill_surely(handle)
+
+    def _calls_expected(self) -> int | None:
+        """How often the driver has asked for orders; None if it need not. One that has never registered may still
+        start, for which its job has a time limit; one that has told of its end goes; and drivers may have gone over to
+        another server as long as this one is not sure of its leases."""
+        live = self._live
+        has_registered = live is not None and live.host is not None
+        ends = self._outcome is not None or self._failure is not None
+        return self._calls if has_registered and not ends and self._writer.is_sure() else None
 
     async def _expect_exit(self) -> None:
         if self._handle is not None:
@@ -373,7 +387,7 @@ class Attempts:
             crash = (
                 None
                 if self._failure is not None
-                else drivers.died(live.attempt, live.pid or 0, status, self._stood_still)
+                else drivers.died(live.attempt, live.pid or 0, status, self._was_silent)
             )
             self._end(live.attempt, self._outcome or crash or events.AttemptStopped(live.attempt))
 

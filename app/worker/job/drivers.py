@@ -265,14 +265,14 @@ def ended_early(state: JobState, attempt: int) -> events.Event | None:
     return None
 
 
-def died(attempt: int, pid: int, status: int | None, stood_still: str = "") -> events.AttemptFailed:
+def died(attempt: int, pid: int, status: int | None, was_silent: str = "") -> events.AttemptFailed:
     """The end of a driver that had not announced it. It is the job's own doing only if the process ended itself.
 
-    ``stood_still``: why it was ended, if it lived and did not run.
+    ``was_silent``: why it was ended, if it lived and did not call.
     """
     by_job = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
     return events.AttemptFailed(
-        attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not by_job
+        attempt, was_silent or ended_in_words(pid, status), stopped=True, outside=not by_job
     )
 
 

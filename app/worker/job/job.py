@@ -67,6 +67,7 @@ class Job:
         self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
         self._keeper, self._places = keeper, keeper.places
+        self.silence = keeper.places.silence
         self.clock = JobClock(keeper.clock, latest_ms(state))
         self.writer = JobWriter(
             keeper.store,
@@ -119,6 +120,11 @@ class Job:
         working_dir = self._places.working_dir(self.job_id)
         make_working_dir(working_dir)
         return working_dir
+
+    @property
+    def address_file(self) -> Path:
+        """Where its drivers find whom to call."""
+        return self._places.address_of(self.job_id)
 
     def attempt_dir(self, attempt: int) -> Path:
         return self._places.attempt_dir(self.job_id, attempt)
@@ -346,7 +352,7 @@ class Job:
             attempt=effect.attempt,
             epoch=self.writer.epoch,
             secret=secret,
-            address_file=str(places.address_of(state.job_id)),
+            address_file=str(self.address_file),
             home=places.home,
             graph=to_document(state.graph),
             plan_version=plan.version,

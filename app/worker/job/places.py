@@ -21,6 +21,7 @@ from app.model.resultsurl import below, is_local
 from app.model.sparkui import LOOPBACK
 from app.settings import Settings
 from app.worker.job.files import CHECKPOINT, artifacts_name, has_run
+from app.worker.job.silence import Silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class JobPlaces:
     ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
     ``runs_on``: the name of the cluster, as `place_of` has it. ``private``: no job's files lie there.
     ``page_address``: where the page of Spark would be. ``home``: the lasting name of the data directory.
-    ``shared_working_dir``: the working directory that all jobs had once.
+    ``shared_working_dir``: the working directory that all jobs had once. ``silence``: that of
+    drivers; None: it does not matter.
     """
 
     jobs_dir: Path
@@ -47,6 +49,7 @@ class JobPlaces:
     page_address: str = LOOPBACK
     home: str = ""
     shared_working_dir: Path | None = None
+    silence: Silence | None = None
 
     def address_of(self, job_id: str) -> Path:
         """The file in which the job's drivers find whom to call."""

@@ -116,7 +116,8 @@ class ControlPlanes:
     def _gone(self, marks: dict[str, JobMark], job_id: str | None) -> list[str]:
         """Drop jobs that another control plane has deleted."""
         keeper = self._keeper
-        known = [*keeper.ended, *keeper.glimpses, *keeper.unreadable.ids()] if job_id is None else [job_id]
+        unreadable = [one.job_id for one in keeper.unreadable.all()]
+        known = [*keeper.ended, *keeper.glimpses, *unreadable] if job_id is None else [job_id]
         return [one for one in known if one not in marks]
 
     async def members(self) -> Sequence[MemberView]:

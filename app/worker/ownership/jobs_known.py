@@ -62,5 +62,5 @@ class JobsKnown:
         return [job_id for job_id in job_ids if not self._knows(job_id)]
 
     def _knows(self, job_id: str) -> bool:
-        known = (self.jobs, self.ended, self._loading, self.submitting, self.unreadable)
-        return any(job_id in where for where in known)
+        known = (self.jobs, self.ended, self._loading, self.submitting)
+        return any(job_id in where for where in known) or self.unreadable.is_settled(job_id)

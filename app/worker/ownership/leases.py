@@ -160,8 +160,8 @@ class Ownership:
             self._free_before = spread.free > left
         claimed: dict[str, Lease] = {}
         while left > 0:
-            # What cannot be read here is for others.
-            but = self._keeper.unreadable.ids()
+            # What a newer version has written is for others.
+            but = self._keeper.unreadable.left_alone()
             leases = await self._store.claim_leases(min(left, _LEASES_PER_CLAIM), passing_over=but)
             if not leases:
                 break

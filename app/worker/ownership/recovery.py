@@ -34,7 +34,7 @@ from app.worker.job.places import JobPlaces, misplaced, write_address
 from app.worker.job.stored_jobs import lay_out_files, quiet, read_view
 from app.worker.observer import Observers
 from app.worker.ownership.jobs_known import JobsKnown
-from app.worker.ownership.unreadable import UNKNOWN_SLOTS, UnreadableJobs, slots_in
+from app.worker.ownership.unreadable import SlotsUnknown, UnreadableJobs, slots_in
 from app.worker.retrying import until_done
 from app.worker.slots.broker import OwnBroker, SlotBroker
 from app.worker.slots.doorbell import Bells, NoBells
@@ -164,7 +164,7 @@ class JobKeeper(JobsKnown):
         found = []
         for stored in page:
             if stored.job_id in unknown:
-                self._set_aside(stored, UNKNOWN_SLOTS)
+                self._set_aside(stored, SlotsUnknown())
                 continue
             try:
                 found.append((stored, await self._prepare(stored)))
@@ -238,6 +238,10 @@ class JobKeeper(JobsKnown):
 
     # -- letting go
 
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
+
     def is_sure(self) -> bool:
         """Whether no other process can have the leases of this one now."""
         return self.lease_certainty.is_sure()
@@ -288,7 +292,7 @@ class JobKeeper(JobsKnown):
                 self.show_ended(stored)
             return
         if await self.broker.look_up([job_id]):
-            self._set_aside(stored, UNKNOWN_SLOTS)
+            self._set_aside(stored, SlotsUnknown())
             return
         dead = await self._prepare(stored)
         if not self.is_sure():
@@ -322,22 +326,13 @@ class JobKeeper(JobsKnown):
 
     # -- what cannot be read
 
-    def _set_aside(self, stored: StoredJob, why: Exception | str) -> None:
-        """The job keeps the slots of its driver, and another server may try to read it."""
+    def _set_aside(self, stored: StoredJob, error: Exception) -> None:
+        """The job keeps the slots of its driver as long as that lives."""
         self.elsewhere.discard(stored.job_id)
-        self.unreadable.note(stored, why)
         if stored.attempt is not None:
             self.broker.keep(stored.job_id, slots_in(stored.state_text))
-        self.unreadable.give_up(stored)
-
-    def can_be_read(self, stored: StoredJob) -> None:
-        if stored.summary.status.is_globally_terminal:
-            self.broker.forget(stored.job_id)
-            self.show_ended(stored)
-            return
-        self.elsewhere.add(stored.job_id)
-        if self._is_ours(stored):
-            self.load_later(stored.job_id, None)
+        if stored.lease is not None:
+            self.unreadable.set_aside(stored, stored.lease, error)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

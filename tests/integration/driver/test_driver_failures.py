@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,22 @@ def test_a_jvm_that_is_killed_is_what_everything_else_follows_from(
     assert failed["error"].startswith("The driver's JVM was killed by signal 9 (SIGKILL)"), failed
     assert failed["recoverable"] and failed["outside"] and not failed["by_cluster"]
     assert driver.exit_status() == 4
+
+
+def test_a_jvm_that_is_suspended_makes_the_driver_silent(rig: Bench) -> None:
+    driver = rig.start(counting(rig.directory, rows=None))
+    wait_for("work", lambda: rig.control_plane.batches)
+    [jvm] = [each for each in psutil.Process(driver.process.pid).children() if each.name() == "java"]
+
+    def asked() -> int:
+        return sum("/orders" in call["path"] for call in rig.control_plane.calls)
+
+    jvm.suspend()
+    time.sleep(0.5)
+    before = asked()
+    # The call that waits is answered: the next one would come at once.
+    rig.control_plane.order(slots=3)
+    time.sleep(2)
+    assert asked() == before
+    jvm.resume()
+    wait_for("it asks for its orders again", lambda: asked() > before)

@@ -220,9 +220,7 @@ async def test_a_foreign_group_of_processes_is_not_killed_for_a_lock_of_the_user
         [SLEEP, "60"], process_group=ours.pid, user=UID, group=GID, extra_groups=[]
     )
     try:
-        driver = processes.LocalDriver(
-            DriverRef("driver-1", ours.pid, 1.0, str(lock_file)), None, USER, standstill_s=60
-        )
+        driver = processes.LocalDriver(DriverRef("driver-1", ours.pid, 1.0, str(lock_file)), None, USER)
         with pytest.raises(DriverLaunchError, match="survives"):
             await driver.kill()
         driver.detach()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,22 @@ def test_a_driver_registers_again_and_what_it_reports_then_comes_behind(rig: Rig
     batch(rig, 1)
     assert rig.client.flush(60) and rig.numbers() == [1, 2]
     assert [each["ui_url"] for each in rig.server.registrations] == ["", "http://127.0.0.1:4040"]
+
+
+def test_what_hangs_before_the_orders_makes_the_driver_silent_and_reports_go_on(rig: Rig) -> None:
+    goes_on = threading.Event()
+    rig.client._before_orders = goes_on.wait
+    rig.client.start()
+    batch(rig, 0)
+    assert rig.client.flush(60)
+    time.sleep(0.2)
+    assert not asked_for_orders(rig)
+    goes_on.set()
+    wait_for("it asks for its orders", lambda: asked_for_orders(rig))
+
+
+def asked_for_orders(rig: Rig) -> list[dict[str, str]]:
+    return [call for call in rig.server.calls if "/orders" in call["path"]]
 
 
 def test_an_acknowledgement_of_an_owner_before_counts_for_nothing(rig: Rig) -> None:

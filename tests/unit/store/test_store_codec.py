@@ -51,7 +51,16 @@ def test_what_never_changes_is_not_stored_with_every_state() -> None:
     stored = json.loads(codec.dump_state(samples.state(samples.job_id(1))))
     assert {"graph", "options"} & set(stored) == set()
     assert "closed" not in stored["timeline"]
-    assert set(stored) == {field.name for field in dataclasses.fields(JobState)} - codec.STORED_ELSEWHERE
+    fields = {field.name for field in dataclasses.fields(JobState)} - codec.STORED_ELSEWHERE
+    assert set(stored) == fields | {"format"}
+
+
+def test_what_a_newer_version_has_written_is_told_from_what_is_damaged() -> None:
+    text = codec.dump_state(samples.state(samples.job_id(1)))
+    newer = text.replace(f'"format":{codec.FORMAT}', f'"format":{codec.FORMAT + 1}')
+    assert codec.is_newer(newer) and codec.is_newer(newer[:50])
+    for of_this_or_an_earlier_version in (text, text[:50], text.replace('"format":1,', ""), "", "[1]"):
+        assert not codec.is_newer(of_this_or_an_earlier_version)
 
 
 def test_a_state_of_an_older_version_is_completed_by_defaults() -> None:

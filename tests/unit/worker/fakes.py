@@ -21,6 +21,7 @@ from app.store.store import Store
 from app.store.writes import UnitOfWork
 from app.worker.control_plane import ControlPlane
 from app.worker.job.places import JobPlaces
+from app.worker.job.silence import Silence
 from app.worker.ownership.unreadable import JobUnreadable
 from app.worker.refusals import Unavailable
 from app.worker.views import JobView
@@ -37,7 +38,6 @@ class FakeDriver:
         self.specs: list[dict[str, Any]] = []
         self.kills = 0
         self.dead = asyncio.Event()
-        self.still: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.hold_kill: asyncio.Event | None = None
         self.hold_assign: asyncio.Event | None = None
         self._callbacks: list[Callable[[int | None], None]] = []
@@ -60,12 +60,6 @@ class FakeDriver:
 
     async def gone(self) -> None:
         await self.dead.wait()
-
-    async def stands_still(self) -> str:
-        ended = asyncio.ensure_future(self.dead.wait())
-        await asyncio.wait({ended, self.still}, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        return self.still.result() if self.still.done() else ""
 
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         if self.dead.is_set():
@@ -194,6 +188,7 @@ class Rig:
         runs_on: str = "",
         offer: Offer | None = None,
         shared_working_dir: Path | None = None,
+        limit_s: float | None = None,
     ) -> None:
         self.store = store
         self.host = host or FakeHost()
@@ -207,6 +202,7 @@ class Rig:
             results_root,
             runs_on=runs_on,
             shared_working_dir=shared_working_dir,
+            silence=None if limit_s is None else Silence(limit_s),
         )
         self.use(places, offer)
         self._commit = store.commit

@@ -381,14 +381,3 @@ async def test_a_host_without_descriptors_costs_a_job_no_attempt(
         assert rig.kind(job) == "CreatingExecutionGraph"
         rig.host.fail_acquire = None
         await rig.assigned(1)
-
-
-async def test_a_driver_that_stands_still_is_ended_and_replaced(sqlite_url: str, tmp_path: Path) -> None:
-    async with rig_on(sqlite_url, tmp_path) as rig:
-        job = await rig.run()
-        first = rig.driver
-        first.still.set_result("The driver process 1001 stood still.")
-        assert await rig.assigned(2) is not first
-        assert first.kills > 0
-        failure = rig.plane.job(job).state.failures[0][0]
-        assert failure.error == "The driver process 1001 stood still."

@@ -10,14 +10,17 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from app.store import codec
 from app.worker.slots.executor_clusters import beside_jobs
 from tests.kubernetes.replay import PODS
 from tests.unit.worker.fakes import graph
 from tests.unit.worker.slots.test_kubernetes_jobs import OnKubernetes, on_kubernetes
 
 
-def damage(job: str, connection: Connection) -> None:
-    connection.execute(text("UPDATE job_states SET state = '{}' WHERE job_id = :job"), {"job": job})
+def write_as_newer(job: str, connection: Connection) -> None:
+    newer = f'{{"format":{codec.FORMAT + 1},"phase":"of tomorrow"}}'
+    change = text("UPDATE job_states SET state = :newer WHERE job_id = :job")
+    connection.execute(change, {"job": job, "newer": newer})
 
 
 async def tidy(rig: OnKubernetes) -> None:
@@ -48,7 +51,7 @@ async def test_pods_of_jobs_that_are_over_are_deleted_beside_one_that_cannot_be_
             await rig.until_kind(job, "Finished")
             over.append(job)
         for job in (running, over[0]):
-            await rig.store.write(partial(damage, job))
+            await rig.store.write(partial(write_as_newer, job))
     async with on_kubernetes(sqlite_url, tmp_path) as rig:
         assert {job.job_id for job in rig.plane.unreadable_jobs()} == {running, over[0]}
         kept, *left = [rig.add_pod(job, number) for number, job in enumerate((running, *over))]
