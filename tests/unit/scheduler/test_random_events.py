@@ -431,6 +431,9 @@ class Life(RuleBasedStateMachine):
                 break
             while self.asked:
                 self.obey(self.asked.pop(0))
+            if job.kind == "WaitingForResources" and job.state.usable_slots < job.state.declared_minimal:
+                # A deadline has put back bounds that need slots which it has given back meanwhile.
+                self.tell(SlotsChanged(ENOUGH_SLOTS))
             if job.kind == "Executing":
                 job.now_ms += 1_000
                 job.batch += 1
