@@ -83,11 +83,8 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
         and phase.first_batch
         and waits_for_change(phase.manager)
         and not state.timeline.closed
-        and state.watch is None
-        and not state.unproven
-        and not state.user_errors
         and not event.not_followed  # type: ignore[union-attr]
-        and state.versions.replacement is None
+        and not any(_USED_AT_BATCHES(state))
     ):
         # The hot path: a batch of a job that has nothing to do.
         return state, ()
@@ -176,7 +173,7 @@ _OF_ATTEMPT: Final = frozenset(kind for kind in Event.__args__ if "attempt" in k
 def _sort_bounds(draft: Draft, event: RequirementsUpdated) -> None:
     """Bounds without a deadline, while none wait, are the handler's."""
     if draft.state.queued or event.deadline is not None or event.undoes is not None:
-        draft.left = bounds_queue.take(draft, event)
+        draft.left = bounds_queue.sort_declared_bounds(draft, event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,37 +192,44 @@ class Rule:
 
 
 RULES: Final = (
-    Rule(before={BatchCompleted: repeated_errors.forget_passed}),
+    Rule(before={BatchCompleted: repeated_errors.forget_passed}, uses=("user_errors",)),
     Rule(
         before={BatchCompleted: trial.note_batch, PlanApplied: trial.note_batch},
-        after=trial.settle,
-        uses=("watch", "spare"),
-        timers={trial.TRIAL_TIMER: trial.due},
+        after=trial.settle_trial,
+        uses=("watch", "spare", "unproven"),
+        timers={trial.TRIAL_TIMER: trial.end_version_trial},
     ),
     # Bounds that wait are applied by handlers, so every other rule sees what came of that.
     Rule(
         before={RequirementsUpdated: _sort_bounds},
-        after=bounds_queue.look,
+        after=bounds_queue.apply_what_has_slots,
         uses=("queued",),
-        timers={bounds_queue.DEADLINE_TIMER: bounds_queue.due},
+        timers={bounds_queue.DEADLINE_TIMER: bounds_queue.end_deadline},
     ),
     Rule(
-        after=local_failover.settle,
+        after=local_failover.hold_local_timer,
         uses=("local",),
-        timers={local_failover.LOCAL_TIMER: local_failover.due},
+        timers={local_failover.LOCAL_TIMER: local_failover.restart_or_escalate},
     ),
-    Rule(after=growth.settle, uses=("started",)),
+    Rule(after=growth.hold_late_timer, uses=("started",)),
     # Which slots are asked for and which are surplus follows from all that was decided.
-    Rule(after=slot_declaration.settle, timers={slot_declaration.IDLE_TIMER: slot_declaration.release_idle}),
+    Rule(
+        after=slot_declaration.declare_slots,
+        timers={slot_declaration.IDLE_TIMER: slot_declaration.release_idle},
+    ),
     # Last, because it says why nothing was decided.
-    Rule(after=no_change.settle),
+    Rule(after=no_change.note_no_change),
 )
 """In the order in which they enter at each place."""
 
 _BEFORE: Final[dict[type, tuple[Callable[[Draft, Any], None], ...]]] = {
     kind: tuple(rule.before[kind] for rule in RULES if kind in rule.before)
-    for kind in (BatchCompleted, PlanApplied, RequirementsUpdated)
+    for kind in {kind for rule in RULES for kind in rule.before}
 }
+_USED_AT_BATCHES: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
+    *(name for rule in RULES if BatchCompleted in rule.before for name in rule.uses)
+)
+"""What makes a rule look at each batch."""
 _AFTER: Final = tuple(
     (rule.after, [operator.attrgetter(name) for name in rule.uses])
     for rule in RULES

@@ -235,7 +235,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- Rescaling: a plan was sent to the running driver; the job keeps running
     (RESCALING, _BOUNDS, rescaling.rescaling_bounds): {STAY: "the target is replaced if need be"},
     (RESCALING, e.SlotsChanged, rescaling.rescaling_slots): {STAY: "the target is replaced if need be"},
-    ((RESCALING, STOPPING, RESTARTING), e.StateRepartitioned, repartition.found_late): {
+    ((RESCALING, STOPPING, RESTARTING), e.StateRepartitioned, repartition.take_partitions_found_late): {
         STAY: "a query of a program has reported its state partitions"
     },
     (RESCALING, _QUERIES, rescaling.rescaling_query): {STAY: "the target is replaced if need be"},
@@ -377,7 +377,9 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     # ---- Reports that come late or twice
     ((WAITING, RETRYING, *_END, FINISHED), _REPORTS, None): {STAY: "late report of an attempt that is over"},
     (RESTARTING, (e.GraphAnalysed, e.AttemptRunning, *_OF_REGIONS), None): {STAY: "late report"},
-    ((CREATING, STOPPING, RESTARTING), _QUERIES, growth.note): {STAY: "a query has started or ended"},
+    ((CREATING, STOPPING, RESTARTING), _QUERIES, growth.take_query_event): {
+        STAY: "a query has started or ended"
+    },
     ((RETRYING, FINISHED), _GONE, None): {STAY: "late report of an attempt that is over"},
     ((*_RUN, STOPPING), (e.GraphAnalysed, e.AttemptRunning), None): {STAY: "repeated report"},
     ((*_BEFORE_RUN, FINISHED), e.QueryFailed, None): {STAY: "late report"},

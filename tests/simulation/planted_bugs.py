@@ -158,9 +158,9 @@ def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
 
     def lift(draft: Any) -> None:
         if draft.state.taken_back is not None:
-            trial.lift(draft)
+            trial.allow_retry(draft)
 
-    return instead(trial, "lift_if_cluster_changed", lift)
+    return instead(trial, "allow_retry_if_cluster_changed", lift)
 
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {

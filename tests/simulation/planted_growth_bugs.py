@@ -51,7 +51,7 @@ def another_query_comes() -> contextlib.AbstractContextManager[None]:
 
 def another_query_ends() -> contextlib.AbstractContextManager[None]:
     """It is not looked at which query has ended: the first one of the graph that has not counts as ended."""
-    original = growth.note
+    original = growth.take_query_event
 
     def note(draft: Any, event: Any) -> None:
         if not isinstance(event, QueryStarted):
@@ -60,12 +60,12 @@ def another_query_ends() -> contextlib.AbstractContextManager[None]:
             event = replace(event, query=sinks[0] if sinks else event.query)
         original(draft, event)
 
-    return instead(growth, "note", note)
+    return instead(growth, "take_query_event", note)
 
 
 def bounds_lost_when_it_comes_again() -> contextlib.AbstractContextManager[None]:
     """A query that comes again has the bounds that it came with."""
-    original = growth.note
+    original = growth.take_query_event
 
     def note(draft: Any, event: Any) -> None:
         again = isinstance(event, QueryStarted) and event.query in draft.state.graph.ended
@@ -91,7 +91,7 @@ def bounds_lost_when_it_comes_again() -> contextlib.AbstractContextManager[None]
                 )
             )
 
-    return instead(growth, "note", note)
+    return instead(growth, "take_query_event", note)
 
 
 def beyond_the_slots(*, first: bool) -> contextlib.AbstractContextManager[None]:

@@ -36,7 +36,7 @@ def forgets_the_backoff() -> contextlib.AbstractContextManager[None]:
 
 def counts_before_it_listens() -> contextlib.AbstractContextManager[None]:
     """Who takes a job up goes by the time of the control plane before, which may have been away for long."""
-    return instead(local_failover, "taken_up", lambda _state: None)
+    return instead(local_failover, "event_of_takeover", lambda _state: None)
 
 
 def instead_of_handler(event: str, handler: Any) -> contextlib.AbstractContextManager[None]:

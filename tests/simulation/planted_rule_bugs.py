@@ -77,7 +77,7 @@ def dataset_for_each_reader() -> contextlib.AbstractContextManager[None]:
 def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager[None]:
     """A job that has taken a rescale back has no lower bounds any more."""
 
-    original = goal.effective
+    original = goal.bounds_after_rollback
 
     def effective(state: Any) -> Any:
         found = original(state)
@@ -85,7 +85,7 @@ def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager
             return found
         return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))
 
-    return instead(goal, "effective", effective)
+    return instead(goal, "bounds_after_rollback", effective)
 
 
 def more_than_the_slots_allow() -> contextlib.AbstractContextManager[None]:

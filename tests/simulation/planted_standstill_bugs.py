@@ -74,7 +74,7 @@ def rolled_back_in_spite_of_commit() -> contextlib.AbstractContextManager[None]:
         back = bounds_declared.undoing(
             draft.state, one, None, why, f"The deadline of version {one.version} passed."
         )
-        bounds_queue.take(draft, back)
+        bounds_queue.sort_declared_bounds(draft, back)
 
     return instead(bounds_queue, "_commit", commit)
 
@@ -85,7 +85,7 @@ def applied_twice() -> contextlib.AbstractContextManager[None]:
     def is_over(_state: JobState, one: Patch) -> bool:
         return False
 
-    original = bounds_queue.take
+    original = bounds_queue.sort_declared_bounds
 
     def take(draft: Draft, event: Any) -> Any:
         left = tuple(evolve(one, begun=None) for one in draft.state.queued)
@@ -95,7 +95,7 @@ def applied_twice() -> contextlib.AbstractContextManager[None]:
 
     return several(
         instead(bounds_queue, "_is_over", is_over),
-        instead(bounds_queue, "take", take),
+        instead(bounds_queue, "sort_declared_bounds", take),
         instead(validate, "_CHECKS", ()),
     )
 

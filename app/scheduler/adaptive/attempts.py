@@ -82,7 +82,7 @@ def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
         slots_stayed=(),
     )
     trial.put_on_trial(draft, phase.plan, before, event.before, ran=False)
-    timeline.in_force(draft, phase.plan)
+    timeline.redraw_for_plan_in_force(draft, phase.plan)
     return True
 
 
@@ -101,7 +101,7 @@ def run_on(draft: Draft, *, first_batch: bool) -> None:
 
 def restart_for_rescale(draft: Draft, target: dict[str, int]) -> None:
     """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
-    trial.prove(draft)
+    trial.end_watch_if_over(draft)
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
     draft.set(num_rescales=draft.state.num_rescales + 1)
     draft.begin()

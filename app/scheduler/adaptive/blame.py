@@ -45,7 +45,7 @@ def last_taken_back(state: JobState) -> TakenBack | None:
     return next((one for one in (state.taken_back, *kept) if one is not None), None)
 
 
-def possible(graph: JobGraph, parallelism: Parallelism) -> Parallelism:
+def capped_by_partitions(graph: JobGraph, parallelism: Parallelism) -> Parallelism:
     """``parallelism`` as far as the state of ``graph`` has the partitions for it: those do not come back."""
     return tuple((vertex, min(count, graph.by_id[vertex].max_parallelism)) for vertex, count in parallelism)
 
@@ -109,7 +109,7 @@ def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Watch | None
     starting = isinstance(state.phase, CreatingExecutionGraph)
     if watch is not None and is_over(watch, at_ms) and not starting:
         watch = None
-    good = possible(state.graph, state.last_plan.parallelism if watch is None else watch.good)
+    good = capped_by_partitions(state.graph, state.last_plan.parallelism if watch is None else watch.good)
     if coming is None or 0 < plan_version < coming.version:
         if watch is None or watch.tried == good:
             return None
@@ -133,7 +133,7 @@ def slots_for(state: JobState, parallelism: Parallelism) -> int:
     return sum(max(counts.get(vertex, 1) for vertex in members) for _, members in state.graph.groups)
 
 
-def completed(parallelism: Parallelism, whole: Parallelism) -> Parallelism:
+def parallelism_filled_from(parallelism: Parallelism, whole: Parallelism) -> Parallelism:
     """``parallelism``, and for vertices that have come since what ``whole`` says."""
     known = dict(parallelism)
     return tuple((vertex, known.get(vertex, count)) for vertex, count in whole)
@@ -148,7 +148,7 @@ def is_raise(good: Parallelism, tried: Parallelism) -> bool:
     return all(count >= before[vertex] for vertex, count in tried)
 
 
-def counted(watch: Watch, pace: Pace) -> Watch:
+def watch_with_batch(watch: Watch, pace: Pace) -> Watch:
     """``watch`` with one batch more; of each query the latest ones are kept."""
     own = [one for one in watch.after if one.query_id == pace.query_id]
     if len(own) >= WARM_UP_BATCHES + MOST_BATCHES:

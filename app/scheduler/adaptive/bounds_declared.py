@@ -40,14 +40,14 @@ def holds_already(state: JobState, one: Patch) -> bool:
     return _wishes_of(state, one.bounds, one.partitions).items() <= held.items()
 
 
-def counting(state: JobState, wanted: Requirements) -> Requirements:
+def bounds_to_count(state: JobState, wanted: Requirements) -> Requirements:
     """What holds once ``wanted`` is declared without a deadline: what waits already waits on."""
     if not state.queued:
         return wanted
     return merged_with(state, wanted, changed_by(state, wanted))
 
 
-def whole(state: JobState, wanted: Requirements | None = None) -> Requirements:
+def bounds_with_queue(state: JobState, wanted: Requirements | None = None) -> Requirements:
     """What holds once all that waits is applied; and ``wanted``, if that is declared."""
     if not state.queued:
         return wanted or state.requirements

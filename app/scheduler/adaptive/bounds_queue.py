@@ -44,7 +44,7 @@ Update = Callable[[RequirementsUpdated], None]
 """Takes other bounds over, in whatever phase the job is."""
 
 
-def take(draft: Draft, event: RequirementsUpdated) -> RequirementsUpdated | None:
+def sort_declared_bounds(draft: Draft, event: RequirementsUpdated) -> RequirementsUpdated | None:
     """What of ``event`` is to be applied now; None if all of it waits, or is dropped. What waits may take the place of
     what was applied and was not in force: then that is put back."""
     state, undone, wanted = draft.state, event.undoes, event.requirements
@@ -122,7 +122,7 @@ def _leave_out(draft: Draft, changed: frozenset[str]) -> str:
 # ---- what the queue does
 
 
-def look(draft: Draft, before: JobState, _: Event) -> None:
+def apply_what_has_slots(draft: Draft, before: JobState, _: Event) -> None:
     """At the end of a step: apply what has its slots, forget what is over, and bring the timer in line with what is
     left. ``before``: at the beginning of the step."""
     if isinstance(draft.state.phase, _ENDS):
@@ -144,7 +144,7 @@ def _give_record(draft: Draft, one: Patch) -> None:
     elif one.begun is not None and not one.record:
         # It was applied by bounds that others have declared, whose record is open.
         message = queue_words.why_applied(draft.state, [one])
-        timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+        timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
         _replace(draft, one, record=draft.state.timeline.records)
     elif not one.record:
         timeline.leave_record_in_force(draft)
@@ -161,7 +161,7 @@ def take_slots(draft: Draft, update: Update) -> None:
         _move(draft, draft.state.requirements.version, update)
 
 
-def due(draft: Draft) -> None:
+def end_deadline(draft: Draft) -> None:
     """Do what was asked for in case of a timeout, of one patch in a step, as each step stores one version of the
     requirements. The timer of another one that is due stays due."""
     state = draft.state
@@ -179,7 +179,7 @@ def due(draft: Draft) -> None:
         # A lower cap was set while they waited.
         kept = f"their lower bounds need {needed} slots, and the cap is {state.share.cap}"
         _commit(draft, one, f"The former bounds do not come back: {kept}. {why}")
-    elif (event := take(draft, back)) is not None:
+    elif (event := sort_declared_bounds(draft, back)) is not None:
         draft.hand_on(event)
 
 
@@ -228,7 +228,7 @@ def _apply(draft: Draft, patches: list[Patch], message: str, stored_version: int
         if one is first and is_new:
             _replace(draft, one, record=records + 1)
         elif one not in own:
-            timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+            timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
             _replace(draft, one, record=draft.state.timeline.records)
     if taken is not None and last_taken_back(draft.state) is None:
         # It is tried again by these bounds, and comes back if they are put back.
@@ -272,7 +272,7 @@ def _tell_of_commit(draft: Draft, one: Patch, why: str) -> None:
     if record is not None and record.number == one.record:
         timeline.note(draft, why)
     else:
-        timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, why, asked=one)
+        timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, why, asked=one)
 
 
 def _drop(draft: Draft, one: Patch, event: RequirementsUpdated) -> None:
@@ -285,7 +285,9 @@ def _drop(draft: Draft, one: Patch, event: RequirementsUpdated) -> None:
         timeline.close_record(draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED, message=message)
     message = f"Takes back the bounds of version {one.version}: {event.why}"
     if draft.state.timeline.records:
-        timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, rollback_of=one.record or None)
+        timeline.add_closed_record(
+            draft, TriggerCause.UPDATE_REQUIREMENT, message, rollback_of=one.record or None
+        )
 
 
 def _forget_what_is_over(draft: Draft) -> None:
@@ -317,7 +319,7 @@ def _open_record(draft: Draft, one: Patch, told: str) -> None:
         return
     names = queue_words.named(draft.state, one.vertices)
     message = f"The bounds of {names} of version {one.version} wait for their deadline. {told}"
-    timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message.rstrip())
+    timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, message.rstrip())
 
 
 # ---- another graph

@@ -192,14 +192,14 @@ def executing_bounds(draft: Draft, event: BoundsUpdated) -> None:
 
 def executing_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
     """Of a query that the program has started. Bounds that had to wait for this query count from now on."""
-    repartition.found_late(draft, event)
+    repartition.take_partitions_found_late(draft, event)
     _review(draft, resources=True)
 
 
 def executing_query(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     """The program has started or ended a query: the job may need other slots now."""
     before = draft.state.graph
-    growth.note(draft, event)
+    growth.take_query_event(draft, event)
     done = "started" if isinstance(event, QueryStarted) else "ended"
     _review_queries(draft, before, f"The program has {done} a query.")
 

@@ -137,7 +137,7 @@ def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
     """The attempt ends at a batch boundary, and the next one starts on another cluster at the same parallelism, if the
     slots are there. No failure, so no restart strategy and no backoff. The runs of a BATCH job have no such boundary.
     """
-    trial.prove(draft)
+    trial.end_watch_if_over(draft)
     state, phase = draft.state, draft.state.phase
     plan = phase.target if isinstance(phase, Rescaling) else state.plan
     assert plan is not None
@@ -158,6 +158,6 @@ def running_requested(draft: Draft, event: Coming) -> None:
     """The attempt ends at a batch boundary, and its process too: the new version gets a process of its own."""
     if not versions.take_up(draft, event):
         return
-    trial.prove(draft)
+    trial.end_watch_if_over(draft)
     draft.enter(Restarting(backoff_ms=0, drain=True))
     draft.begin()

@@ -48,7 +48,7 @@ class Goal:
     def of(cls, state: JobState) -> Goal:
         """A job that ran below its lower bounds comes back with what slots there are."""
         graph, bounds = state.goal_graph, state.bounds
-        wanted = bounds if state.taken_back is None else effective(state)
+        wanted = bounds if state.taken_back is None else bounds_after_rollback(state)
         if state.plan is None and comes_back(state):
             wanted = evolve(wanted, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in wanted))
         now = Demand.of(state.graph, wanted)
@@ -71,7 +71,7 @@ def goal_of(draft: Draft) -> Goal:
     return goal
 
 
-def effective(state: JobState) -> Requirements:
+def bounds_after_rollback(state: JobState) -> Requirements:
     """The bounds that a plan is made with: the parallelism that is back in force is the most there may be."""
     bounds, taken = state.bounds, state.taken_back
     return bounds if taken is None else at_most(state.policy, bounds, dict(taken.good))
@@ -98,7 +98,7 @@ def comes_back(state: JobState) -> bool:
     was left to run so must not be its end. A new job, or a new version, waits for its lower bounds."""
     if state.plan is not None or state.last_plan is None:
         return False
-    return comes_back_below(state, Demand.of(state.goal_graph, effective(state)).minimal)
+    return comes_back_below(state, Demand.of(state.goal_graph, bounds_after_rollback(state)).minimal)
 
 
 def comes_back_below(state: JobState, minimal: int) -> bool:

@@ -37,7 +37,7 @@ LATE_MS: Final = 60_000
 """For so long after its first query in an attempt the slots of the other queries that it had are kept for a program."""
 
 
-def note(draft: Draft, event: QueryStarted | QueryEnded) -> None:
+def take_query_event(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     """The program has started a query, for the first time or again, or one has ended."""
     state, key = draft.state, event.query
     before = state.graph
@@ -63,7 +63,7 @@ def leave_out(draft: Draft) -> None:
     _rest(draft, evolve(graph, left_out=(*graph.left_out, *_late_keys(draft.state))))
 
 
-def settle(draft: Draft, before: JobState, _: Event) -> None:
+def hold_late_timer(draft: Draft, before: JobState, _: Event) -> None:
     """Bring the timer for queries that have not come yet in line with the state."""
     state = draft.state
     is_as_before = (
@@ -89,7 +89,7 @@ def _rest(draft: Draft, graph: JobGraph) -> None:
 def _tell_of_beginning(draft: Draft, name: str) -> None:
     told = f"The query of {name} begins anew: its checkpoint was empty or gone."
     if draft.state.timeline.open is None:
-        timeline.tell(draft, TriggerCause.INITIAL_SCHEDULE, told)
+        timeline.add_closed_record(draft, TriggerCause.INITIAL_SCHEDULE, told)
     else:
         timeline.note(draft, told)
 

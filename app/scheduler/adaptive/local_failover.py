@@ -86,7 +86,7 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
         local=(*[other for other in state.local if other.query != event.query], one),
     )
     if decision.delay_ms == 0:
-        due(draft)
+        restart_or_escalate(draft)
 
 
 def query_recovered(draft: Draft, event: QueryRecovered) -> None:
@@ -99,12 +99,12 @@ def query_recovered(draft: Draft, event: QueryRecovered) -> None:
     )
 
 
-def taken_up(state: JobState) -> DriverContact | None:
+def event_of_takeover(state: JobState) -> DriverContact | None:
     """What a control plane tells a job that it has taken up with its driver; None if it makes no difference."""
     return DriverContact(state.attempt, heard=False) if state.is_query_restarting else None
 
 
-def called(state: JobState) -> DriverContact | None:
+def event_of_first_call(state: JobState) -> DriverContact | None:
     """What is to be told when the driver has called for the first time."""
     return DriverContact(state.attempt, heard=True) if any(one.unheard for one in state.local) else None
 
@@ -154,7 +154,7 @@ def _missing_slots(draft: Draft) -> str | None:
 # ---- time
 
 
-def due(draft: Draft) -> None:
+def restart_or_escalate(draft: Draft) -> None:
     """Order what has waited for its backoff, and give up what has not got going in its time."""
     for one in draft.state.local:
         due_at_ms = None if one.over else _due_ms(draft.state, one)
@@ -182,7 +182,7 @@ def _escalate(draft: Draft, failure: Failure, event: QueryFailed | None) -> None
     handle_failure(draft, failure, stopped=False, recoverable=recoverable, cause=event)
 
 
-def settle(draft: Draft, _: JobState, __: Event) -> None:
+def hold_local_timer(draft: Draft, _: JobState, __: Event) -> None:
     """Bring the timer in line at the end of a step; what was restarted alone is over with its attempt."""
     state = draft.state
     if not isinstance(state.phase, Executing | Rescaling):

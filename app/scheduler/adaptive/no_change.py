@@ -46,7 +46,7 @@ def versions_of(state: JobState) -> tuple[int, int, int]:
     return state.requirements.version, state.policy.version, state.plan_version
 
 
-def settle(draft: Draft, before: JobState, event: Event) -> None:
+def note_no_change(draft: Draft, before: JobState, event: Event) -> None:
     """Forget what was decided at other bounds or another plan; count what was decided now, if the scheduler has looked
     at what the job could become."""
     state = draft.state

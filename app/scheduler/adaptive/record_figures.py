@@ -17,7 +17,7 @@ BEGUN: Final = (RegionStatus.RUNNING, RegionStatus.FINISHED)
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-def meaning(
+def rows_of_record(
     demand: Demand,
     before: Mapping[str, int | None],
     slots_before: Mapping[str, int | None],
@@ -53,7 +53,7 @@ def before_of(record: RescaleRecord) -> tuple[dict[str, int | None], dict[str, i
     }
 
 
-def figures(
+def numbers_in_plan(
     state: JobState, plan: Plan | None, decided: Sequence[RegionStatus] = BEGUN
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """The parallelism of each vertex in ``plan``, and the number of slots of each group; nothing without a plan.
@@ -69,11 +69,11 @@ def figures(
     return (NOTHING if state.batch is None else state.batch.parallelism(*decided)), slots
 
 
-def meaning_of_now(
+def rows_of_new_record(
     demand: Demand, state: JobState
 ) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
     """What a rescale that begins now means, of which nothing is decided yet."""
-    return meaning(demand, *figures(state, state.last_plan))
+    return rows_of_record(demand, *numbers_in_plan(state, state.last_plan))
 
 
 def cap_change_of(state: JobState) -> SlotShare | CapRaise | None:

@@ -31,7 +31,7 @@ from app.model.state_partitions import (
 )
 from app.model.value import evolve
 from app.scheduler.adaptive import timeline
-from app.scheduler.adaptive.blame import possible
+from app.scheduler.adaptive.blame import capped_by_partitions
 from app.scheduler.adaptive.draft import Draft, change_plans
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.goal import goal_of
@@ -79,7 +79,7 @@ def leave_to_queries(draft: Draft) -> None:
         draft.set(repartition=_left_to(_concerned(draft.state.graph, begun), begun))
 
 
-def found(draft: Draft, partitions: Numbers) -> bool:
+def take_partitions_found(draft: Draft, partitions: Numbers) -> bool:
     """The driver tells what the checkpoints have. Whether it is what the graph says.
 
     A program may start some queries only later: then the redistribution is done when it is told of those as well.
@@ -104,13 +104,13 @@ def found(draft: Draft, partitions: Numbers) -> bool:
     return as_told
 
 
-def found_late(draft: Draft, event: StateRepartitioned) -> None:
+def take_partitions_found_late(draft: Draft, event: StateRepartitioned) -> None:
     """The same of queries that the program has started when the job ran already, or was being stopped.
 
     State with fewer partitions than its vertex has tasks by the plan has no more tasks than partitions: the plans say
     so from now on.
     """
-    if not found(draft, event.partitions):
+    if not take_partitions_found(draft, event.partitions):
         lower_plans(draft)
 
 
@@ -240,7 +240,7 @@ def _open(state: JobState, begun: Repartition) -> Numbers:
 
 
 def lower_plans(draft: Draft) -> None:
-    change_plans(draft, lambda parallelism, _: possible(draft.state.graph, parallelism))
+    change_plans(draft, lambda parallelism, _: capped_by_partitions(draft.state.graph, parallelism))
 
 
 def allows(graph: JobGraph, plan: Plan) -> bool:

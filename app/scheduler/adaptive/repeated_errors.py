@@ -15,7 +15,7 @@ from app.scheduler.adaptive.failure_state import UserError
 from app.scheduler.adaptive.state import JobState
 
 
-def counted(state: JobState, query_id: str, what: str, batch_id: int) -> UserError:
+def error_counted(state: JobState, query_id: str, what: str, batch_id: int) -> UserError:
     """The error ``what`` of a query in its batch ``batch_id`` (-1 if unknown), with the number of times in a row."""
     for known in state.user_errors:
         if known.query_id == query_id and known.what == what and batch_id <= known.batch_id:
@@ -27,7 +27,7 @@ def of_event(state: JobState, event: AttemptFailed | QueryFailed | None) -> User
     """What ``event`` adds; None if it is no error of the user's code."""
     if event is None or event.user_error is None or event.outside:
         return None
-    return counted(state, event.query_id, event.user_error, event.batch_id)
+    return error_counted(state, event.query_id, event.user_error, event.batch_id)
 
 
 def note(draft: Draft, error: UserError) -> None:

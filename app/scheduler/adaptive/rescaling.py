@@ -46,10 +46,10 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
         _restart(draft, f"{why} So its queries are restarted.")
         return
     before = draft.state.plan
-    trial.prove(draft)
+    trial.end_watch_if_over(draft)
     draft.set(plan=target, last_plan=target)
     trial.put_on_trial(draft, target, before, event.before, ran=not draft.state.is_before_query)
-    timeline.in_force(draft, target)
+    timeline.redraw_for_plan_in_force(draft, target)
     timeline.note_missing(draft, event.missing_executors)
     timeline.note_not_followed(draft, event.not_followed)
     timeline.complete_record(draft, event.measured)
@@ -75,7 +75,7 @@ def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
 
 
 def rescaling_query(draft: Draft, event: QueryStarted | QueryEnded) -> None:
-    growth.note(draft, event)
+    growth.take_query_event(draft, event)
     retarget(draft)
 
 

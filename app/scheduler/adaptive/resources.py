@@ -6,7 +6,7 @@ nothing is started and no wait ends; when the cluster is reachable again, the wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Final
 
@@ -50,13 +50,13 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     taken = last_taken_back(state) if may_be_back else None
     if taken is None and isinstance(undone, Change):
         taken = undone.taken_back
-    begin = _end_open_record(draft, update)
+    how = _end_open_record(draft, update)
     cause, lifted = _take_over(draft, event, taken)
     if draft.state.repartition is not None:
         repartition.make_way(draft)
     if goal_of(draft).whole.graph is not draft.state.graph:
         repartition.adopt_free(draft)
-    begin(cause)
+    _tell_of_bounds(draft, how, cause, update)
     if update is None:
         bounds_queue.take_slots(draft, partial(replace_bounds, draft))
     if update is not None and update.patch is None:
@@ -65,36 +65,48 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
         draft.set(taken_back=taken, watch=None)
 
 
-def _end_open_record(draft: Draft, update: RequirementsUpdated | None) -> Callable[[TriggerCause], None]:
-    """End the open record because of other bounds, if it does not go on; and what tells of these once they are taken
-    over. ``update``: None if it is a scaling policy."""
-    state, message, rollback_of = draft.state, update.why or None if update else None, None
-    patch = None if update is None else update.patch
+class _Telling(Enum):
+    """How the history tells of other bounds once they are taken over."""
 
-    def go_on(_: TriggerCause) -> None:
-        timeline.keep_open(draft)
-        timeline.note(draft, message or "")
+    BY_A_RECORD = 1
+    BY_A_CLOSED_RECORD = 2
+    BY_THE_OPEN_RECORD = 3
 
-    def tell_beside(cause: TriggerCause) -> None:
-        timeline.redraw(draft)
-        timeline.tell(draft, cause, message, rollback_of=rollback_of)
 
-    def begin(cause: TriggerCause) -> None:
-        timeline.open_record(draft, cause, message=message, rollback_of=rollback_of, asked=patch)
-
-    if patch is not None:
+def _end_open_record(draft: Draft, update: RequirementsUpdated | None) -> _Telling:
+    """End the open record because of other bounds, if it does not go on; and how is told of these. ``update``: None if
+    it is a scaling policy."""
+    if update is not None and update.patch is not None:
         timeline.leave_record_in_force(draft)
-        return begin if draft.state.timeline.open is None else go_on
+        return _Telling.BY_A_RECORD if draft.state.timeline.open is None else _Telling.BY_THE_OPEN_RECORD
     undone = None if update is None else update.undoes
     if update is None or undone is None:
         timeline.overtake_record(draft)
-        return begin
-    message = f"Takes back the bounds of version {undone.version}: {update.why}"
-    rollback_of = undone.record or None
-    if isinstance(undone, Change) and _is_of_other_bounds(state, undone):
-        return tell_beside
-    timeline.overtake_record(draft, _what_came_back(state, undone, update.why))
-    return begin
+        return _Telling.BY_A_RECORD
+    if isinstance(undone, Change) and _is_of_other_bounds(draft.state, undone):
+        return _Telling.BY_A_CLOSED_RECORD
+    timeline.overtake_record(draft, _what_came_back(draft.state, undone, update.why))
+    return _Telling.BY_A_RECORD
+
+
+def _tell_of_bounds(
+    draft: Draft, how: _Telling, cause: TriggerCause, update: RequirementsUpdated | None
+) -> None:
+    """Other bounds were taken over, in whose record the numbers are those of now."""
+    message, rollback_of, patch = None, None, None
+    if update is not None:
+        message, patch = update.why or None, update.patch
+        if patch is None and update.undoes is not None:
+            message = f"Takes back the bounds of version {update.undoes.version}: {update.why}"
+            rollback_of = update.undoes.record or None
+    if how is _Telling.BY_A_RECORD:
+        timeline.open_record(draft, cause, message=message, rollback_of=rollback_of, asked=patch)
+    elif how is _Telling.BY_A_CLOSED_RECORD:
+        timeline.redraw(draft)
+        timeline.add_closed_record(draft, cause, message, rollback_of=rollback_of)
+    else:
+        timeline.keep_open(draft)
+        timeline.note(draft, message or "")
 
 
 def _remember(draft: Draft, was: Requirements, lifted: TakenBack | None, *, undone: bool) -> None:
@@ -137,7 +149,7 @@ def _take_over(draft: Draft, event: BoundsUpdated, taken: TakenBack | None) -> t
         draft.set(repartition_refused=None)
     elif update.undoes is not None:
         return cause, False
-    trial.lift(draft)
+    trial.allow_retry(draft)
     return cause, True
 
 
@@ -173,7 +185,7 @@ def replace_slots(draft: Draft, event: SlotsChanged) -> None:
         slots_stayed=tuple([one for one in draft.state.slots_stayed if one in slots]),
         away_since_ms=since_ms if event.cluster_unreachable else None,
     )
-    trial.lift_if_cluster_changed(draft)
+    trial.allow_retry_if_cluster_changed(draft)
     bounds_queue.take_slots(draft, partial(replace_bounds, draft))
 
 

@@ -44,7 +44,7 @@ def asked_for(state: JobState, goal: Goal) -> tuple[int, int]:
     return desired, minimal
 
 
-def settle(draft: Draft, before: JobState, _: Event) -> None:
+def declare_slots(draft: Draft, before: JobState, _: Event) -> None:
     """At the end of a step: declare the slots that the bounds need, unless exactly these are declared, and give back
     those that are surplus. A job that is not scheduled yet, or ends, declares none."""
     state = draft.state

@@ -247,7 +247,7 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
     phase = draft.phase_as(CreatingExecutionGraph)
     if phase.failure is not None:
         return
-    as_told = repartition.found(draft, event.partitions)
+    as_told = repartition.take_partitions_found(draft, event.partitions)
     if not as_told and not repartition.allows(draft.state.graph, phase.plan):
         wait_for_slots(draft, exception="The state has fewer partitions than the plan was made for.")
 

@@ -38,7 +38,13 @@ from app.scheduler.adaptive.change_state import Parallelism, Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.queued_slots import QueuedSlots
-from app.scheduler.adaptive.record_figures import before_of, cap_change_of, figures, meaning, meaning_of_now
+from app.scheduler.adaptive.record_figures import (
+    before_of,
+    cap_change_of,
+    numbers_in_plan,
+    rows_of_new_record,
+    rows_of_record,
+)
 from app.scheduler.adaptive.state import (
     CapRaise,
     Executing,
@@ -76,7 +82,7 @@ def open_record(
     asked: Patch | None = None,
 ) -> None:
     """Begin a record for the bounds in force, or for queued ones of its number. None may be open. ``asked``: as in
-    `tell`."""
+    `add_closed_record`."""
     record = draft.state.timeline.open
     if record is not None:
         raise draft.refuse(f"Rescale record {record.number} is still open")
@@ -84,7 +90,7 @@ def open_record(
     draft.set_timeline(open=record, **_numbers_after(record))
 
 
-def tell(
+def add_closed_record(
     draft: Draft,
     cause: TriggerCause,
     message: str | None,
@@ -133,7 +139,7 @@ def keep_open(draft: Draft, new: Parallelism = ()) -> None:
     number = timeline.attempt_id + 1 if timeline.requirements_uuid == uuid else 1
     posts = {one.vertex_id: one.post for one in record.vertices if one.post is not None}
     slots = {one.group_name: one.post for one in record.groups if one.post is not None}
-    vertices, groups = meaning(_declared_of(draft, record), *before_of(record), posts, slots)
+    vertices, groups = rows_of_record(_declared_of(draft, record), *before_of(record), posts, slots)
     vertices = tuple([evolve(one, pre=at.get(one.vertex_id, one.pre)) for one in vertices])
     record = evolve(record, requirements_uuid=uuid, attempt_id=number, vertices=vertices, groups=groups)
     draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=number)
@@ -145,7 +151,7 @@ def draw_grown(draft: Draft, new: Parallelism) -> None:
     assert record is not None
     slots = {one.group_name: one.post for one in record.groups if one.post is not None}
     after = dict(new) if record.has_plan else {}
-    _draw(draft, record, *meaning(goal_of(draft).declared, {}, before_of(record)[1], after, slots))
+    _draw(draft, record, *rows_of_record(goal_of(draft).declared, {}, before_of(record)[1], after, slots))
 
 
 def next_record_uuid(state: JobState, ahead: int = 0) -> str:
@@ -171,7 +177,7 @@ def _new_record(
     # Failovers and changes of slots have no author, but for slots that a cap has kept away.
     waiting = _waiting_patch(state, number)
     goal = goal_of(draft).declared_whole if waiting is None else QueuedSlots.of(state).demand_with(waiting)
-    vertices, groups = meaning_of_now(goal, state)
+    vertices, groups = rows_of_new_record(goal, state)
     asked: Requirements | ScalingPolicy | Patch | SlotShare | CapRaise | None = asked_before or waiting
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
         asked = state.requirements
@@ -275,8 +281,8 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     if record is None:
         return
     # A new attempt of a BATCH job keeps what is finished; the rest is decided anew.
-    after = figures(draft.state, plan, (RegionStatus.FINISHED,))
-    vertices, groups = meaning(goal_of(draft).declared, *before_of(record), *after)
+    after = numbers_in_plan(draft.state, plan, (RegionStatus.FINISHED,))
+    vertices, groups = rows_of_record(goal_of(draft).declared, *before_of(record), *after)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -299,7 +305,7 @@ def redraw(draft: Draft) -> None:
     now."""
     record = draft.state.timeline.open
     if record is not None:
-        _draw(draft, record, *meaning(goal_of(draft).declared_whole, *before_of(record)))
+        _draw(draft, record, *rows_of_record(goal_of(draft).declared_whole, *before_of(record)))
 
 
 def _draw(
@@ -339,12 +345,12 @@ def fail_over(draft: Draft, error: str, exception: str | None = None) -> None:
     close_record(draft, TerminatedReason.JOB_FAILOVER_RESTARTING, message=error, exception=exception)
 
 
-def in_force(draft: Draft, plan: Plan) -> None:
+def redraw_for_plan_in_force(draft: Draft, plan: Plan) -> None:
     """``plan`` is in force now. For a record that was opened meanwhile, and has no plan yet, it is the one before."""
     record = draft.state.timeline.open
     if record is None or record.has_plan:
         return
-    vertices, groups = meaning(_declared_of(draft, record), *figures(draft.state, plan))
+    vertices, groups = rows_of_record(_declared_of(draft, record), *numbers_in_plan(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
         draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))

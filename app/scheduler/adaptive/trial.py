@@ -17,18 +17,18 @@ from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.value import evolve
 from app.scheduler.adaptive import timeline, version_outcome
 from app.scheduler.adaptive.blame import (
+    capped_by_partitions,
     collapse,
-    completed,
-    counted,
     is_excused,
     is_over,
     is_raise,
     is_watched,
     last_taken_back,
-    possible,
+    parallelism_filled_from,
     record_of,
     slots_for,
     trial_of,
+    watch_with_batch,
 )
 from app.scheduler.adaptive.change_state import Pace, TakenBack, Watch
 from app.scheduler.adaptive.draft import Draft
@@ -67,7 +67,7 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
     if watch is not None:
         good, pace = watch.good, watch.before or pace
     if good is not None:
-        good = possible(state.graph, good)
+        good = capped_by_partitions(state.graph, good)
     new: Watch | None = None
     if is_watched(state) and good is not None and state.taken_back is None and plan.parallelism != good:
         # An attempt may have been started with slots that it has to give back by now: it is at work with them.
@@ -83,7 +83,7 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
         draft.set(watch=new)
 
 
-def settle(draft: Draft, before: JobState, _: Event) -> None:
+def settle_trial(draft: Draft, before: JobState, _: Event) -> None:
     """The program starts its first query: what it did before at what is on trial does not count. Bring the timer of a
     version in line with the state."""
     state = draft.state
@@ -100,7 +100,7 @@ def settle(draft: Draft, before: JobState, _: Event) -> None:
     draft.keep(TRIAL_TIMER, one.until_ms if one is not None and running else None)
 
 
-def prove(draft: Draft, grace_ms: int = 0) -> None:
+def end_watch_if_over(draft: Draft, grace_ms: int = 0) -> None:
     """The job runs. The rescale on trial has passed if its time was over ``grace_ms`` ago."""
     watch = draft.state.watch
     if watch is not None and is_over(watch, draft.now_ms - grace_ms):
@@ -177,7 +177,7 @@ def _rescale_to_blame(
 ) -> Watch | None:
     period_ms = draft.state.options.rollback_watch_ms
     if event is None or event.outside or draft.state.is_before_query:
-        prove(draft, grace_ms=period_ms)
+        end_watch_if_over(draft, grace_ms=period_ms)
         return None
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
     found = trial_of(draft.state, at_ms, event.plan_version)
@@ -240,14 +240,14 @@ def open_rollback(draft: Draft, taken: TakenBack) -> None:
 
 def weigh(draft: Draft, event: BatchCompleted) -> str | None:
     """Count a batch of a job that runs at what is on trial; why it is to be taken back if its pace has collapsed."""
-    prove(draft)
+    end_watch_if_over(draft)
     state = draft.state
     watch, plan, least = state.watch, state.plan, state.options.rollback_min_throughput
     if watch is None or not watch.before or event.pace is None or least == 0:
         return None
     if plan is None or event.plan_version < plan.version or plan.parallelism != watch.tried:
         return None
-    watch = counted(watch, event.pace)
+    watch = watch_with_batch(watch, event.pace)
     draft.set(watch=watch)
     found = collapse(watch, least)
     # In the first half of the watch a host may still be busy with the change itself.
@@ -260,7 +260,7 @@ def weigh(draft: Draft, event: BatchCompleted) -> str | None:
     )
 
 
-def lift(draft: Draft) -> None:
+def allow_retry(draft: Draft) -> None:
     """What was taken back may be tried again.
 
     If what it goes back to is not in force yet, the last plan is a bad one: it must not be taken for what has passed.
@@ -280,16 +280,16 @@ def lift(draft: Draft) -> None:
     watch: Watch | None = None
     last = state.last_plan
     now = None if state.plan is None else state.plan.parallelism
-    on_the_way = now is None or now == completed(taken.tried, now)
+    on_the_way = now is None or now == parallelism_filled_from(taken.tried, now)
     if on_the_way and not state.unproven and last is not None:
-        good = completed(taken.good, last.parallelism)
+        good = parallelism_filled_from(taken.good, last.parallelism)
         until_ms = draft.now_ms + state.options.rollback_watch_ms
         if last.parallelism != good:
             watch = Watch(good, last.parallelism, taken.record, taken.cause, draft.now_ms, until_ms)
     draft.set(taken_back=None, watch=watch)
 
 
-def lift_if_cluster_changed(draft: Draft) -> None:
+def allow_retry_if_cluster_changed(draft: Draft) -> None:
     """What slots that came had led to may be tried again once the job has lost some: those that come then are others.
 
     Declared bounds stay refused: they were refused for all numbers of slots.
@@ -299,7 +299,7 @@ def lift_if_cluster_changed(draft: Draft) -> None:
     if taken is None or taken.cause.is_asked:
         return
     if state.usable_slots < slots_for(state, taken.good):
-        lift(draft)
+        allow_retry(draft)
 
 
 # ---- of a version
@@ -348,7 +348,7 @@ def version_to_blame(draft: Draft, *, by_job: bool) -> Replacement | None:
     return None
 
 
-def due(draft: Draft) -> None:
+def end_version_trial(draft: Draft) -> None:
     """A version that has nothing to do stays; one that has committed nothing in all its time does not."""
     draft.disarm(TRIAL_TIMER)
     one = draft.state.versions.replacement

@@ -113,7 +113,7 @@ def _refuse(draft: Draft, event: EnvironmentReady) -> None:
     """What a version is to run in cannot be had. The version before has not noticed."""
     end_replacement(draft, "TAKEN_BACK", event.error)
     message = f"Version {event.number} of the job was not started: {event.error}"
-    timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message)
+    timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, message)
     *others, told = draft.state.timeline.closed
     by = draft.state.versions.notes[-1].requested_by
     draft.set_timeline(closed=(*others, evolve(told, requested_by=by, request_reason=None)))
@@ -178,7 +178,7 @@ def adopt(draft: Draft) -> bool:
     timeline.redraw(draft)
     for one, sentence in ended:
         message = f"Version {coming.number} of the job comes into force. {sentence}"
-        timeline.tell(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
+        timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=one)
     for sentence in not_redistributed:
         timeline.note(draft, sentence)
     return True

@@ -119,7 +119,7 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     failure = record_failure(draft, failure_of(draft, event), root=True)
     repeated = None
     if event.user_error is not None:
-        repeated = repeated_errors.counted(state, _region_key(event), event.user_error, 0)
+        repeated = repeated_errors.error_counted(state, _region_key(event), event.user_error, 0)
     delay_ms = backoff_or_fail(draft, failure, repeated, recoverable=event.recoverable)
     if delay_ms is None:
         return

@@ -171,7 +171,7 @@ class Job:
         heard = self.attempts.accepts(attempt, secret)
         if heard and not self._has_called:
             self._has_called = True
-            self.worker.deliver(local_failover.called)
+            self.worker.deliver(local_failover.event_of_first_call)
         return heard
 
     def resume_reports(self, attempt: int, number: int) -> None:

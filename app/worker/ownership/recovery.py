@@ -199,7 +199,7 @@ class JobKeeper(JobsKnown):
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
         if job.attempts.recover(row, dead):
-            job.worker.deliver(local_failover.taken_up)
+            job.worker.deliver(local_failover.event_of_takeover)
         if row is not None and why is not None:
             # Before it is told that none of its slots is there any more.
             job.move(AttemptMisplaced(row.attempt, why))

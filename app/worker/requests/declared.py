@@ -14,7 +14,7 @@ from app.model.scaling_policy import NO_LIMITS, FloorCeiling, ScalingPolicy, fau
 from app.model.slot_share import SlotShare, beyond_cap
 from app.model.status import JobStatus
 from app.model.value import evolve
-from app.scheduler.adaptive.bounds_declared import whole
+from app.scheduler.adaptive.bounds_declared import bounds_with_queue
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import ScalingPolicyUpdated, SlotShareUpdated
 from app.scheduler.adaptive.goal import needed_beyond_cap
@@ -98,7 +98,7 @@ def next_policy(state: JobState, update: ScalingPolicyUpdate, now_ms: int) -> Sc
     if policy.same_as(known):
         return known
     changed = evolve(state, policy=policy)
-    for declared in (changed.requirements, whole(changed)):
+    for declared in (changed.requirements, bounds_with_queue(changed)):
         if (refused := refusal_by_cap(changed, declared)) is not None:
             raise StateConflict(refused)
     return policy
@@ -133,7 +133,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
     refuse_stale(update, known.version)
     if known.asks(update.weight, update.priority, update.cap):
         return RequestDecision(None, RequirementsResult(known.version, changed=False))
-    waiting = within(state.policy, state.graph, whole(state))
+    waiting = within(state.policy, state.graph, bounds_with_queue(state))
     conflict = beyond_cap(
         max(_least_slots(state.graph, each) for each in (state.bounds, waiting)), update.cap
     )

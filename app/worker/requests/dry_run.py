@@ -13,7 +13,7 @@ from app.model.scaling_policy import differences, within
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of
 from app.model.value import evolve
 from app.scheduler.adaptive import bounds_declared, goal
-from app.scheduler.adaptive.goal import effective
+from app.scheduler.adaptive.goal import bounds_after_rollback
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.explain import scope_of_bounds
@@ -60,19 +60,19 @@ def dry_run(
     asked = Requirements("", version, tuple(bounds.items()), state_partitions=numbers)
     same = not bounds_declared.changed_by(state, asked)
     # What waits already waits on.
-    declared = bounds_declared.counting(state, asked)
+    declared = bounds_declared.bounds_to_count(state, asked)
     wanted, now = within(state.policy, state.graph, declared), (before or state).bounds
     if state.options.is_reactive and not (same and (retry or before is not None)):
         refused: str | None = reactive_sentence(state)
     else:
-        refused = refusal_by_cap(state, bounds_declared.whole(state, asked))
+        refused = refusal_by_cap(state, bounds_declared.bounds_with_queue(state, asked))
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
     others = wanted.bounds != now.bounds or not same
     held_back = state.taken_back is not None and not (retry or others)
     unchanged = same and not retry and not is_another_try(state)
     if held_back:
-        wanted = effective(evolve(state, requirements=declared))
+        wanted = bounds_after_rollback(evolve(state, requirements=declared))
     graph = state.with_wanted_partitions(wanted)
     demand = Demand.of(graph, wanted)
     desired, minimal = demand.desired, demand.minimal
@@ -111,7 +111,7 @@ def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
         # A new job has declared what its bounds need.
         minimal = desired = state.declared_minimal
     else:
-        demand = Demand.of(state.graph, effective(state))
+        demand = Demand.of(state.graph, bounds_after_rollback(state))
         minimal, desired = demand.minimal, demand.desired
     if state.usable_slots >= minimal:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.load.sentences import load_sentences
 from app.model.jobgraph import JobType
 from app.scheduler.adaptive.draft import status_of
-from app.scheduler.adaptive.goal import effective
+from app.scheduler.adaptive.goal import bounds_after_rollback
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing
 from app.scheduler.arbiter import Allotment
 from app.scheduler.arbiter_sentences import sentences_of
@@ -44,7 +44,10 @@ def explanation(
     words = list(sentences)
     if slow_start and isinstance(state.phase, CreatingExecutionGraph):
         words.append(slow_start)
-    desired, declared = Demand.of(state.graph, effective(state)).desired, Demand.of(state.graph, state.bounds)
+    desired, declared = (
+        Demand.of(state.graph, bounds_after_rollback(state)).desired,
+        Demand.of(state.graph, state.bounds),
+    )
     if state.queued:
         # The slots of what waits are wanted too.
         desired = max(desired, state.declared_slots)
@@ -72,7 +75,7 @@ def explanation(
         used_slots=state.plan.slot_count if state.plan else 0,
         attainable=decided
         if state.graph.runs_by_regions
-        else Demand.of(state.graph, effective(state)).parallelism(len(state.slots)),
+        else Demand.of(state.graph, bounds_after_rollback(state)).parallelism(len(state.slots)),
         in_force=decided,
         sentences=tuple(words),
         violations=tuple(violations),

@@ -18,12 +18,12 @@ from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.sentences import ended
 from app.model.state_partitions import Numbers, why_fixed
 from app.scheduler.adaptive.bounds_declared import (
+    bounds_to_count,
+    bounds_with_queue,
     cancelable_of,
     changed_by,
-    counting,
     kept_waiting,
     undoing,
-    whole,
 )
 from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import status_of
@@ -213,7 +213,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
         raise StateConflict(reactive_sentence(state))
     if same and not again and not is_another_try(state):
         return RequestDecision(None, RequirementsResult(state.requirements.version, changed=False))
-    for declared in (counting(state, requirements), whole(state, requirements)):
+    for declared in (bounds_to_count(state, requirements), bounds_with_queue(state, requirements)):
         if (refused := refusal_by_cap(state, declared)) is not None:
             raise StateConflict(refused)
     event = RequirementsUpdated(requirements, deadline)

@@ -20,7 +20,7 @@ from app.scheduler.adaptive.events import (
     PlanApplied,
     QueryRecovered,
 )
-from app.scheduler.adaptive.goal import effective
+from app.scheduler.adaptive.goal import bounds_after_rollback
 from app.scheduler.slots import Demand
 from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, two_sinks
 
@@ -66,7 +66,7 @@ def has_wish(job: Job) -> bool:
     """Whether the slots allow another parallelism than is in force."""
     state = job.state
     assert state.plan is not None
-    wanted = effective(state)
+    wanted = bounds_after_rollback(state)
     attainable = Demand.of(state.graph, wanted).parallelism(state.usable_slots)
     return attainable is not None and attainable != dict(state.plan.parallelism)
 

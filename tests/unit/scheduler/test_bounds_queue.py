@@ -208,7 +208,7 @@ def test_bounds_that_hold_or_wait_already_change_nothing(deadline: Deadline | No
     for upper in (2, 4):
         again = bounds(job.graph, 1, upper, 9)
         assert bounds_declared.changed_by(job.state, again) == frozenset()
-        assert bounds_declared.counting(job.state, again).same_as(before.requirements)
+        assert bounds_declared.bounds_to_count(job.state, again).same_as(before.requirements)
         waits = tuple(one.id for one in job.graph.vertices) if upper == 4 else ()
         assert bounds_declared.kept_waiting(job.state, again) == waits
     assert bounds_declared.changed_by(job.state, bounds(job.graph, 1, 3, 9)) == job.state.queued[0].vertices

@@ -18,7 +18,7 @@ from app.scheduler.adaptive.events import (
     QueryRecovered,
     StopRequested,
 )
-from app.scheduler.adaptive.local_failover import LOCAL_TIMER, called, taken_up
+from app.scheduler.adaptive.local_failover import LOCAL_TIMER, event_of_first_call, event_of_takeover
 from app.scheduler.explain import explain
 from app.store.codec import dump_state, load_state
 from app.worker.job.drivers import is_known_failure
@@ -271,18 +271,18 @@ def test_one_with_long_batches_has_the_time_for_one() -> None:
 
 def test_its_time_begins_when_its_driver_has_called_whoever_has_taken_the_job_up() -> None:
     job = fails(running()).wait(5_000)
-    told = taken_up(job.state)
+    told = event_of_takeover(job.state)
     assert told == DriverContact(1, heard=False)
     job.do(told)
-    assert taken_up(fails(running()).state) == told, "also of one that waits for its backoff"
+    assert event_of_takeover(fails(running()).state) == told, "also of one that waits for its backoff"
     assert not [timer for timer in job.state.timers if timer.name == LOCAL_TIMER]
     assert "not heard its driver yet" in words(job)
     job.wait(100 * TIMEOUT_MS)
     assert job.kind == "Executing" and orders_for(job.state, 2).restarts == {sink(job): 1}
-    heard = called(job.state)
+    heard = event_of_first_call(job.state)
     assert heard == DriverContact(1, heard=True)
     job.do(heard)
-    assert called(job.state) is None and job.timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
+    assert event_of_first_call(job.state) is None and job.timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
     before = job.wait(1_000).state
     assert job.do(heard).state is before, "to call again gives it no more time"
     assert job.wait(TIMEOUT_MS - 1_000).kind == "Restarting"
@@ -296,7 +296,7 @@ def test_what_is_ordered_before_the_driver_has_called_has_all_its_time_then() ->
     assert job.has_effect(RestartQuery)
     job.wait(2 * TIMEOUT_MS).do(DriverContact(1, heard=True))
     assert job.timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
-    assert taken_up(recovers(job).state) is None, "nothing to wait for"
+    assert event_of_takeover(recovers(job).state) is None, "nothing to wait for"
 
 
 def test_it_survives_the_server() -> None:

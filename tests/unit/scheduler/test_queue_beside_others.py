@@ -232,9 +232,9 @@ def test_what_all_queued_bounds_lead_to_leaves_out_what_is_declared_anew() -> No
     a, b = (one.id for one in job.graph.vertices)
     pairs = ((a, Bounds(1, 5)), (b, Bounds(1, 2)))
     wanted = job.state.requirements.following("job", pairs, requested_by="bob", reason=None)
-    assert bounds_declared.whole(job.state).as_dict() == {a: Bounds(3, 9), b: Bounds(1, 2)}
-    assert bounds_declared.whole(job.state, wanted).as_dict() == dict(pairs)
-    assert bounds_declared.counting(job.state, wanted).as_dict() == dict(pairs)
+    assert bounds_declared.bounds_with_queue(job.state).as_dict() == {a: Bounds(3, 9), b: Bounds(1, 2)}
+    assert bounds_declared.bounds_with_queue(job.state, wanted).as_dict() == dict(pairs)
+    assert bounds_declared.bounds_to_count(job.state, wanted).as_dict() == dict(pairs)
 
 
 def test_bounds_that_hold_again_as_a_change_was_canceled_wait_no_longer() -> None:

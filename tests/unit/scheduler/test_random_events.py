@@ -408,6 +408,12 @@ class Life(RuleBasedStateMachine):
         if (done := obeyed(effect)) is not None:
             self.tell(done)
 
+    def give_what_is_declared(self) -> None:
+        """A deadline may put back bounds that need slots which the job has given back meanwhile."""
+        state = self.job.state
+        if self.job.kind == "WaitingForResources" and state.usable_slots < state.declared_minimal:
+            self.tell(SlotsChanged(ENOUGH_SLOTS))
+
     def teardown(self) -> None:
         if (job := getattr(self, "job", None)) is None:
             return
@@ -431,9 +437,7 @@ class Life(RuleBasedStateMachine):
                 break
             while self.asked:
                 self.obey(self.asked.pop(0))
-            if job.kind == "WaitingForResources" and job.state.usable_slots < job.state.declared_minimal:
-                # A deadline has put back bounds that need slots which it has given back meanwhile.
-                self.tell(SlotsChanged(ENOUGH_SLOTS))
+            self.give_what_is_declared()
             if job.kind == "Executing":
                 job.now_ms += 1_000
                 job.batch += 1
