@@ -10,9 +10,10 @@ from app.model.batch import RegionStatus
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord, SlotGroupRescale, VertexRescale
 from app.model.slot_share import SlotShare
-from app.scheduler.adaptive.state import CapRaise, JobState
+from app.scheduler.adaptive.state import CapRaise, Executing, JobState, StopWithSavepoint
 from app.scheduler.slots import Demand
 
+_RUNNING: Final = (Executing.__name__, StopWithSavepoint.__name__)
 BEGUN: Final = (RegionStatus.RUNNING, RegionStatus.FINISHED)
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -85,3 +86,12 @@ def cap_change_of(state: JobState) -> SlotShare | CapRaise | None:
         return state.share if cap is not None and cap < plan.slot_count else None
     more = raised is not None and state.usable_slots > max(raised.before, plan.slot_count)
     return raised if more else None
+
+
+def change_began_ms(state: JobState) -> int:
+    """Since when the job does not simply run on, as far as the open record knows; 0 if there is none."""
+    record = state.timeline.open
+    if record is None:
+        return 0
+    changing = (span.enter_ms for span in record.spans if span.state not in _RUNNING)
+    return next(changing, max(record.start_ms, state.phase_since_ms))

@@ -57,7 +57,6 @@ from app.scheduler.adaptive.state import (
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
-_RUNNING = (Executing.__name__, StopWithSavepoint.__name__)
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
 
 _OVERTAKEN = (
@@ -377,15 +376,6 @@ def note_not_followed(draft: Draft, told: Iterable[tuple[str, str]]) -> None:
     known = (record.message or "") if record is not None else ""
     for _, sentence in told:
         note(draft, f"The restart has not changed this: {sentence}" if sentence in known else sentence)
-
-
-def change_began_ms(state: JobState) -> int:
-    """Since when the job does not simply run on, as far as the open record knows; 0 if there is none."""
-    record = state.timeline.open
-    if record is None:
-        return 0
-    changing = (span.enter_ms for span in record.spans if span.state not in _RUNNING)
-    return next(changing, max(record.start_ms, state.phase_since_ms))
 
 
 def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:

@@ -19,9 +19,9 @@ from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive import effects, local_failover
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
+from app.scheduler.adaptive.record_figures import change_began_ms
 from app.scheduler.adaptive.slot_declaration import may_release_otherwise
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
-from app.scheduler.adaptive.timeline import change_began_ms
 from app.store.writes import AddEvents, Write
 from app.worker.clock import JobClock
 from app.worker.job.attempts import Attempts

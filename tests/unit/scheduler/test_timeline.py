@@ -17,7 +17,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     StopRequested,
 )
-from app.scheduler.adaptive.timeline import change_began_ms
+from app.scheduler.adaptive.record_figures import change_began_ms
 from app.scheduler.step import step
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
 
