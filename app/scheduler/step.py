@@ -193,18 +193,18 @@ class Rule:
 
 RULES: Final = (
     Rule(before={BatchCompleted: repeated_errors.forget_passed}, uses=("user_errors",)),
-    Rule(
-        before={BatchCompleted: trial.note_batch, PlanApplied: trial.note_batch},
-        after=trial.settle_trial,
-        uses=("watch", "spare", "unproven"),
-        timers={trial.TRIAL_TIMER: trial.end_version_trial},
-    ),
     # Bounds that wait are applied by handlers, so every other rule sees what came of that.
     Rule(
         before={RequirementsUpdated: _sort_bounds},
         after=bounds_queue.apply_what_has_slots,
         uses=("queued",),
         timers={bounds_queue.DEADLINE_TIMER: bounds_queue.end_deadline},
+    ),
+    Rule(
+        before={BatchCompleted: trial.note_batch, PlanApplied: trial.note_batch},
+        after=trial.settle_trial,
+        uses=("watch", "spare", "unproven"),
+        timers={trial.TRIAL_TIMER: trial.end_version_trial},
     ),
     Rule(
         after=local_failover.hold_local_timer,

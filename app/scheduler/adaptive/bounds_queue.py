@@ -169,6 +169,7 @@ def end_deadline(draft: Draft) -> None:
     one = next((one for one in overdue if _counts(state, one)), None)
     if one is None:
         return
+    draft.is_handled = True
     why = queue_words.why_not_begun(state, one)
     back = undoing(state, one, one.requested_by, why, f"The deadline of version {one.version} passed.")
     needed = needed_beyond_cap(state, back.requirements)

@@ -131,7 +131,7 @@ class Draft:
         self.event_kind = type(event).__name__
         self.trigger = self.event_kind
         self.transitions = 0
-        # What of the event is left to the handler of the phase, and whether that was given anything.
+        # What of the event is left to the handler of the phase; and whether that, or a deadline, has decided anything.
         self.left: Event | None = event
         self.is_handled = False
         # What `goal` has worked out last, and from what.
@@ -248,7 +248,7 @@ class Draft:
         kept = [one for one in self.state.timers if one.name not in names]
         if due is not None:
             kept.append(Timer(due[0], self.state.phase_version, due[1], self.now_ms))
-        if kept or self.state.timers:
+        if due is not None or len(kept) < len(self.state.timers):
             self.set(timers=tuple(kept))
 
     def disarm(self, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""Failing, Canceling, Finished, and the exception history: how a job ends and what is remembered of failures."""
+"""Failing, Canceling, Finished: how a job ends."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ _CLOSING: Final = {
     JobStatus.CANCELED: TerminatedReason.JOB_CANCELED,
     JobStatus.FAILED: TerminatedReason.JOB_FAILED,
 }
-
-
-# ---- shared by all phases
 
 
 # ---- the ways out

@@ -326,7 +326,7 @@ def executing_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == RESOURCE_TIMER:
         draft.disarm(RESOURCE_TIMER)
         state = draft.state
-        _close_idle(draft, f"{state.wanted_slots} slots are wanted; only {state.usable_slots} came.")
+        _close_idle(draft, f"{goal_of(draft).wanted} slots are wanted; only {state.usable_slots} came.")
     elif event.name == growth.LATE_TIMER:
         before = draft.state.graph
         growth.leave_out(draft)

@@ -182,7 +182,6 @@ def give_up(draft: Draft, error: str) -> None:
     else:
         timeline.close_record(draft, TerminatedReason.EXCEPTION_OCCURRED, message=sentence, exception=error)
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=sentence)
-    # The upper bounds are within the partitions again.
 
 
 def failed_try(draft: Draft, error: str, *, final: bool) -> None:

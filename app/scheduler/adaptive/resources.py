@@ -42,7 +42,7 @@ def created_bounds(draft: Draft, event: BoundsUpdated) -> None:
 
 
 def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
-    """Apply new bounds: the open record ends, one for the update begins, and the slots are declared."""
+    """Apply new bounds: the open record ends, and one for the update begins."""
     state = draft.state
     was, update = state.requirements, event if isinstance(event, RequirementsUpdated) else None
     undone = None if update is None else update.undoes

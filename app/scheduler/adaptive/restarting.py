@@ -1,4 +1,4 @@
-"""Restarting: the attempt is stopped, then the backoff runs; and the decision whether a restart is allowed."""
+"""Restarting: the attempt is stopped, then the backoff runs."""
 
 from __future__ import annotations
 

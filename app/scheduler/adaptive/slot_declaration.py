@@ -18,7 +18,6 @@ from app.scheduler.adaptive.state import (
     Canceling,
     CapRaise,
     Created,
-    Executing,
     Failing,
     Finished,
     JobState,
@@ -32,12 +31,12 @@ def asked_for(state: JobState, goal: Goal) -> tuple[int, int]:
     """The slots that are worth having, and those that the job cannot do without, by the bounds that hold and those that
     wait."""
     desired, minimal = goal.whole.desired, goal.whole.minimal
-    if goal.whole is not goal.now and state.open_change is not None:
-        # Without the partitions that bounds ask for which are not in force yet, it can start with less.
+    if goal.whole is not goal.now and (state.open_change is not None or state.plan is not None):
+        # Without the partitions that bounds ask for which are not in force yet, it can start, or run on, with less.
         minimal = min(minimal, goal.now.minimal)
     if state.queued:
         desired, minimal = QueuedSlots.of(state).declared(desired, minimal)
-    if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:
+    if state.graph.runs_by_regions and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count
         desired, minimal = min(desired, usable), min(minimal, usable)
@@ -46,7 +45,7 @@ def asked_for(state: JobState, goal: Goal) -> tuple[int, int]:
 
 def declare_slots(draft: Draft, before: JobState, _: Event) -> None:
     """At the end of a step: declare the slots that the bounds need, unless exactly these are declared, and give back
-    those that are surplus. A job that is not scheduled yet, or ends, declares none."""
+    those that are surplus. A job that is not scheduled yet declares none, and one that ends no others."""
     state = draft.state
     if not isinstance(state.phase, Created | Failing | Canceling | Finished):
         asked = asked_for(state, goal_of(draft))

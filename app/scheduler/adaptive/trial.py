@@ -189,7 +189,7 @@ def _rescale_to_blame(
 def condemn(draft: Draft, found: Watch, why: str) -> TakenBack | None:
     """From now on the parallelism before is an upper limit. None if the job would not change by that.
 
-    The slots are declared again: those that only the rescale wanted are free for others.
+    Slots that only the rescale wanted are not declared any more, and free for others.
     """
     state = draft.state
     before = state.watch

@@ -1,7 +1,8 @@
 """Replacement of the version in force by a new version, which is taken back if it does not run (ADR 35).
 
-Here is what a change of version means for the state; `replacing` and the phases say when. A version comes into force
-only when nothing of an attempt is alive, so that no attempt ever sees another graph than it was started with.
+Here is what a change of version means for the state. The phases say when it comes, and `trial` whether it stays.
+It comes into force only when nothing of an attempt is alive, so that no attempt sees another graph than it was
+started with.
 """
 
 from __future__ import annotations
