@@ -81,14 +81,14 @@ unit: setup
 # Equal seeds give equal runs only when sets of texts have equal orders too.
 simulation: export PYTHONHASHSEED = 0
 simulation: setup
-	$(BIN)/python -m pytest -q -p tests.without_plugins tests/simulation $(ARGS)
+	$(BIN)/python -m pytest -q -p tests.without_plugins -m 'not long' tests/simulation $(ARGS)
 
 # Which tests a run waited for, so that they do not become slow unnoticed.
 contract integration acceptance: java setup
 	$(BIN)/pytest -q --durations=25 -m 'not long' tests/$@ $(ARGS)
 
 long: java setup
-	$(BIN)/pytest -q --durations=25 -m long tests/integration tests/acceptance $(ARGS)
+	$(BIN)/pytest -q --durations=25 -m long tests/simulation tests/integration tests/acceptance $(ARGS)
 
 bench: java setup
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done

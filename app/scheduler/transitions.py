@@ -151,7 +151,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     },
     (CREATING, e.AttemptFailed, starting.creating_failed): {
         STAY: "the attempt failed while starting; its processes are killed",
-        RETRYING: "it died; another attempt is allowed, the cluster is to blame, or a version or a rescale is taken back",
+        RETRYING: "it died; another attempt is allowed, the cluster is to blame, or a change is taken back",
         FINISHED: "the attempt died while starting, and the failure is final or the retries are used up",
     },
     (CREATING, e.AttemptMisplaced, starting.creating_misplaced): {
