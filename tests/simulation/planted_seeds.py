@@ -19,7 +19,7 @@ from tests.simulation.programs import grows
 from tests.simulation.scenario import Outcome
 from tests.simulation.seeds import has_members, run_seed
 
-SEEDS = 500
+SEEDS = 600
 FILE = Path(__file__).with_suffix(".txt")
 _QUICK_S = 1.0
 _TRIES = 6
