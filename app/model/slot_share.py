@@ -38,6 +38,10 @@ class SlotShare:
         """Whether it says exactly this: declaring it again changes nothing."""
         return (self.weight, self.priority, self.cap) == (weight, priority, cap)
 
+    def within_cap(self, desired: int, minimal: int) -> int:
+        """How many of ``desired`` slots the cap allows a job that cannot do without ``minimal``."""
+        return desired if self.cap is None else min(desired, max(self.cap, minimal))
+
     def in_words(self) -> str:
         cap = "" if self.cap is None else f", cap {self.cap}"
         return f"weight {self.weight}, priority {self.priority}{cap}"

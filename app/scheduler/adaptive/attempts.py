@@ -1,4 +1,4 @@
-"""An attempt of a job: how it is started, taken up, told to stop, and known to be dead.
+"""An attempt of a job: how it is started, taken up, and restarted for a rescale. `stops` has how it ends.
 
 Each of the phases that an attempt goes through is entered here, and begins with its entry in the transition table.
 """

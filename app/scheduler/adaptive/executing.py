@@ -131,9 +131,9 @@ def _await_resources(draft: Draft, view: Attainable) -> None:
             _close_idle(draft, None)
     elif state.queued and state.open_waits:
         draft.disarm(RESOURCE_TIMER)
-    elif view.usable >= view.wanted:
+    elif view.goal.usable >= view.goal.wanted:
         capped = f", as far as its cap of {state.share.cap} slot(s) allows" * (
-            view.wanted < goal_of(draft).whole.desired
+            view.goal.wanted < view.goal.whole.desired
         )
         _close_idle(draft, f"The bounds ask for no other parallelism than is in force{capped}.")
     else:

@@ -56,9 +56,7 @@ class Goal:
         declared = now if is_plain else Demand.of(state.graph, bounds)
         whole = now if has_partitions else Demand.of(graph, wanted)
         declared_whole = declared if has_partitions else whole if is_plain else Demand.of(graph, bounds)
-        wanted_slots, cap = whole.desired, state.share.cap
-        if cap is not None:
-            wanted_slots = min(wanted_slots, max(cap, whole.minimal))
+        wanted_slots = state.share.within_cap(whole.desired, whole.minimal)
         return cls(now, whole, declared, declared_whole, state.usable_slots, wanted_slots)
 
 
@@ -122,14 +120,13 @@ def needed_beyond_cap(state: JobState, requirements: Requirements) -> int | None
 
 @dataclass(frozen=True, slots=True)
 class Attainable:
-    """``parallelism`` is None if the slots do not suffice for the lower bounds; ``rung`` if nothing would change.
-    ``usable``, ``wanted``: the slots that may be used, and those that are worth waiting for."""
+    """What a running job can attain of its ``goal``. ``parallelism`` is None if the slots do not suffice for the lower
+    bounds; ``rung`` if nothing would change."""
 
     parallelism: dict[str, int] | None
     rung: Rung | None
     outlook: Outlook
-    usable: int
-    wanted: int
+    goal: Goal
 
 
 def attainable_now(draft: Draft, *, repartition: bool = True) -> Attainable:
@@ -169,8 +166,7 @@ def _attainable(state: JobState, goal: Goal, *, repartition: bool) -> Attainable
             timing=timing(state.options, rung),
             longest_cooldown_ms=longest_cooldown_ms(state.options),
         ),
-        goal.usable,
-        goal.wanted,
+        goal,
     )
 
 

@@ -105,7 +105,9 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     state = draft.state
     view = attainable_now(draft)
     if view.parallelism is None:
-        sentence = f"The lower bounds need {state.declared_minimal} slots, and {view.usable} can be used."
+        sentence = (
+            f"The lower bounds need {state.declared_minimal} slots, and {view.goal.usable} can be used."
+        )
         if goal.comes_back_below(state, state.declared_minimal):
             sentence += " If the job has to be started again, it starts with what there is."
         return NoChangeReason.SLOTS_MISSING, sentence
@@ -127,13 +129,13 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
             f"{what} was taken back, and is not tried again unless that is asked for.",
         )
     if waiting := [one for one in state.queued if one.begun is None]:
-        wanted, usable = min(QueuedSlots.of(state).needed(one) for one in waiting), view.usable
+        wanted, usable = min(QueuedSlots.of(state).needed(one) for one in waiting), view.goal.usable
         sentence = f"{wanted} slots are waited for until the deadline, and {usable} can be used."
         return NoChangeReason.DEADLINE, sentence
-    if view.usable < view.wanted:
-        sentence = f"The upper bounds need {view.wanted} slots, and {view.usable} can be used."
+    if view.goal.usable < view.goal.wanted:
+        sentence = f"The upper bounds need {view.goal.wanted} slots, and {view.goal.usable} can be used."
         return NoChangeReason.SLOTS_MISSING, sentence
-    if view.wanted < state.declared_slots:
+    if view.goal.wanted < state.declared_slots:
         sentence = f"The upper bounds need {state.declared_slots} slots, and the cap is {state.share.cap}."
         return NoChangeReason.CAP, sentence
     refused = state.repartition_refused

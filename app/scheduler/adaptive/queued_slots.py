@@ -160,8 +160,7 @@ class QueuedSlots:
 
     def _most(self, goal: Demand) -> int:
         """The slots of the upper bounds, as far as the cap allows them."""
-        cap = self._state.share.cap
-        return goal.desired if cap is None else min(goal.desired, max(cap, goal.minimal))
+        return self._state.share.within_cap(goal.desired, goal.minimal)
 
 
 _last: list[tuple[tuple[object, ...], _Known] | None] = [None]

@@ -152,14 +152,10 @@ def make_way(draft: Draft) -> None:
     state = draft.state
     if not is_left_to_idle(state):
         return
-    idle, asked = idle_keys(state), partitions_of_queries(_wanted(state))
+    idle, asked = idle_keys(state), partitions_of_queries(state.with_wanted_partitions())
     now = partitions_of_queries(state.graph)
     if any(asked[key] != number for key, number in now.items() if key not in idle):
         pass_over_idle(draft)
-
-
-def _wanted(state: JobState) -> JobGraph:
-    return state.with_wanted_partitions()
 
 
 def give_up(draft: Draft, error: str) -> None:

@@ -383,5 +383,4 @@ class JobState:
     @property
     def wanted_slots(self) -> int:
         """How many of the slots that are declared are worth waiting for: those that the cap allows."""
-        cap = self.declared_slots if self.share.cap is None else max(self.share.cap, self.declared_minimal)
-        return min(self.declared_slots, cap)
+        return self.share.within_cap(self.declared_slots, self.declared_minimal)
