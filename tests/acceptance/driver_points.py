@@ -23,6 +23,7 @@ from app.driver.batch.attempt import BatchAttempt
 from app.driver.batch.region import RegionRun
 from app.driver.gateway import Gateway
 from app.driver.program import origin
+from app.driver.program.attempt import ProgramAttempt
 from app.driver.sinks.database import DatabaseSink
 from app.driver.sources import rate
 from app.driver.sources.rate import Offset, RateReader, RateSource
@@ -104,6 +105,7 @@ def _around_the_sink() -> None:
 
 def _around_the_attempt() -> None:
     committed, idle, claim = Attempt._on_committed, Attempt._on_idle, base_attempt.claim_checkpoint
+    ended = ProgramAttempt._on_well_ended
 
     def _on_committed(self: Attempt, happening: Any) -> None:
         reached_in_driver("spark-committed")
@@ -112,6 +114,11 @@ def _around_the_attempt() -> None:
     def _on_idle(self: Attempt, happening: Any) -> Any:
         reached_in_driver("idle")
         return idle(self, happening)
+
+    def _on_well_ended(self: ProgramAttempt, running: Any) -> None:
+        # A query whose source is at its end may end before anybody has looked at it while it was idle.
+        reached_in_driver("idle")
+        ended(self, running)
 
     def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoch: int) -> None:
         global _attempt
@@ -123,6 +130,7 @@ def _around_the_attempt() -> None:
 
     Attempt._on_committed = _on_committed  # type: ignore[method-assign]
     Attempt._on_idle = _on_idle  # type: ignore[method-assign]
+    ProgramAttempt._on_well_ended = _on_well_ended  # type: ignore[method-assign]
     base_attempt.claim_checkpoint = claim_checkpoint
 
 
