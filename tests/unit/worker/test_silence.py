@@ -16,8 +16,9 @@ import pytest
 from app.worker.job.silence import Silence
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
-LIMIT_S = 0.3
-MUCH_LONGER_S = 5 * LIMIT_S
+# Ten looks in a row have to be in time, also on a machine that does other things besides.
+LIMIT_S = 1.0
+MUCH_LONGER_S = 3 * LIMIT_S
 
 
 class Live(BaseHTTPRequestHandler):
@@ -56,7 +57,7 @@ async def is_over(watch: asyncio.Future[str], within_s: float) -> bool:
 async def test_a_driver_that_does_not_call_is_silent(address: Path) -> None:
     async with asyncio.timeout(60):
         said = await Silence(LIMIT_S).reached(lambda: 3, address)
-    assert "did not ask for its orders for 0.3 s (driver_standstill_seconds)" in said
+    assert "did not ask for its orders for 1 s (driver_standstill_seconds)" in said
 
 
 async def test_one_that_calls_is_not_nor_one_that_cannot_be_expected_to(address: Path) -> None:
