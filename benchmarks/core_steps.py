@@ -114,7 +114,7 @@ class Job:
 
     def do(self, event: Event) -> None:
         self.now_ms += 100
-        self.state, _ = step(self.state, event, self.now_ms)
+        self.state, *_ = step(self.state, event, self.now_ms)
         self.steps += 1
 
     def run(self) -> None:

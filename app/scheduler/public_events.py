@@ -1,4 +1,4 @@
-"""The public events of a step of a job: a pure function of the states before and after the step.
+"""The public events of a step of a job: made of the facts that the step has told, and of the state behind it.
 
 Whoever writes the step writes these events with it, in one transaction, so that none is lost and none is told of what
 did not happen. One step may lead through several phases; it is told by where it ended.
@@ -6,8 +6,8 @@ did not happen. One step may lead through several phases; it is told by where it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 from app.model.jobgraph import JobGraph
 from app.model.public_event import PublicEvent, PublicEventType
@@ -24,18 +24,30 @@ from app.scheduler.adaptive.events import (
     Event,
 )
 from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.journal import (
+    AttemptBegun,
+    AttemptEnded,
+    Fact,
+    GraphReplaced,
+    LeftAsItIs,
+    Moved,
+    RecordBegun,
+    Restarted,
+    StatusChanged,
+)
 from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Finished,
     JobState,
-    Restarting,
 )
 
 ERROR_MAX_CHARS: Final = 2_000
 """Of a text of a failure. The exception history has more of it."""
 
+T = TypeVar("T")
 Fields = dict[str, Any]
+Facts = tuple[Fact, ...]
 _Told = Iterator[tuple[PublicEventType, Fields]]
 
 
@@ -48,88 +60,75 @@ def submission_events(state: JobState, now_ms: int) -> tuple[PublicEvent, ...]:
     )
 
 
-def step_events(before: JobState, event: Event, after: JobState, now_ms: int) -> list[PublicEvent]:
-    """What ``event`` has made of the job, causes first. ``after`` is as `step` returned it."""
-    return [PublicEvent(kind, now_ms, fields) for kind, fields in _told(before, event, after)]
+def step_events(told: Iterable[Fact], event: Event, after: JobState, now_ms: int) -> list[PublicEvent]:
+    """What ``event`` has made of the job, causes first. ``told`` and ``after`` are as `step` returned them."""
+    facts = tuple(told)
+    return [
+        PublicEvent(kind, now_ms, fields)
+        for events_of in _IN_ORDER
+        for kind, fields in events_of(facts, event, after)
+    ]
 
 
-def _told(before: JobState, event: Event, after: JobState) -> _Told:
-    yield from _declared(before, after)
-    if after.failures is not before.failures:
-        known = {id(failure) for entry in before.failures for failure in entry}
-        for failure in (failure for entry in after.failures for failure in entry):
-            if id(failure) not in known:
-                yield PublicEventType.FAILURE, _failure(failure)
-    began = after.attempt != before.attempt
-    if before.attempt_alive and (began or not after.attempt_alive):
-        yield PublicEventType.ATTEMPT_ENDED, {"attempt": before.attempt, "outcome": _outcome(event)}
-    if after.timeline is not before.timeline or after.phase_version != before.phase_version:
-        yield from _rescales(before, after)
-    if after.local is not before.local or after.num_restarts != before.num_restarts:
-        yield from _restarts(before, after)
-    if after.no_change is not before.no_change:
-        yield from _no_changes(before, after)
-    if began:
-        yield PublicEventType.ATTEMPT_BEGUN, _attempt(after)
-    status, previous = status_of(after), status_of(before)
-    if status is not previous:
-        fields: Fields = {"status": status.value, "previousStatus": previous.value}
+def _of(kind: type[T], facts: Iterable[Fact]) -> list[T]:
+    return [one for one in facts if isinstance(one, kind)]
+
+
+def _declared(facts: Facts, _: Event, after: JobState) -> _Told:
+    """Of a graph that has other vertices, and of requests. What counts for a moment only is not told."""
+    for graph in _of(GraphReplaced, facts)[:1]:
+        if after.graph.by_id.keys() != graph.before.by_id.keys():
+            yield PublicEventType.GRAPH, _graph(graph.before, after.graph)
+    for requirements in _of(Requirements, facts)[-1:]:
+        yield PublicEventType.REQUIREMENTS, _requirements(requirements, _deadline_of(after))
+    for policy in _of(ScalingPolicy, facts)[-1:]:
+        yield PublicEventType.SCALING_POLICY, _scaling_policy(policy)
+    for share in _of(SlotShare, facts)[-1:]:
+        yield PublicEventType.SLOT_SHARE, _slot_share(share)
+
+
+def _failures(facts: Facts, event: Event, _: JobState) -> _Told:
+    for failure in _of(Failure, facts):
+        yield PublicEventType.FAILURE, _failure(failure)
+    for ended in _of(AttemptEnded, facts):
+        yield PublicEventType.ATTEMPT_ENDED, {"attempt": ended.attempt, "outcome": _outcome(event)}
+
+
+def _rescales(facts: Facts, _: Event, after: JobState) -> _Told:
+    """Of records that began, continued and ended. The event of a begin has the decisions of this step."""
+    records = {one.number: one for one in _of(RescaleRecord, facts)}
+    begun = {one.number for one in _of(RecordBegun, facts)}
+    for one in facts:
+        if isinstance(one, RecordBegun):
+            yield PublicEventType.RESCALE_BEGUN, _begun(records[one.number], after)
+        elif isinstance(one, RescaleRecord) and not one.is_open:
+            yield PublicEventType.RESCALE_ENDED, _ended(one)
+    record = after.timeline.open
+    if record is not None and record.number not in begun and _of(Moved, facts):
+        yield PublicEventType.RESCALE_STEP, {**_naming(record), **_step(record, after)}
+
+
+def _reactions(facts: Facts, _: Event, __: JobState) -> _Told:
+    for restarted in _of(Restarted, facts):
+        yield PublicEventType.RESTART, _restart(restarted)
+    for left in _of(LeftAsItIs, facts):
+        # Each reason when it is new, at each power of ten of its count, and when it is over if that has grown since.
+        if _is_power_of_ten(left.decision.count) is not left.over:
+            yield PublicEventType.NO_CHANGE, _no_change(left.decision, over=left.over)
+
+
+def _statuses(facts: Facts, _: Event, after: JobState) -> _Told:
+    for begun in _of(AttemptBegun, facts):
+        yield PublicEventType.ATTEMPT_BEGUN, _attempt(begun, after)
+    changes = _of(StatusChanged, facts)
+    if changes and changes[0].before is not changes[-1].after:
+        status: Fields = {"status": changes[-1].after.value, "previousStatus": changes[0].before.value}
         if isinstance(after.phase, Finished) and after.phase.cause is not None:
-            fields["cause"] = _shortened(after.phase.cause)
-        yield PublicEventType.STATUS, fields
+            status["cause"] = _shortened(after.phase.cause)
+        yield PublicEventType.STATUS, status
 
 
-def _declared(before: JobState, after: JobState) -> _Told:
-    """Events of requests, and of a graph that has other vertices."""
-    if after.graph is not before.graph and after.graph.by_id.keys() != before.graph.by_id.keys():
-        yield PublicEventType.GRAPH, _graph(before.graph, after.graph)
-    if after.requirements is not before.requirements:
-        yield PublicEventType.REQUIREMENTS, _requirements(after.requirements, _deadline_of(after))
-    if after.policy is not before.policy:
-        yield PublicEventType.SCALING_POLICY, _scaling_policy(after.policy)
-    if after.share is not before.share:
-        yield PublicEventType.SLOT_SHARE, _slot_share(after.share)
-
-
-def _rescales(before: JobState, after: JobState) -> _Told:
-    """Events of records that began, continued and ended. The event of a begin has the decisions of this step."""
-    known = before.timeline.records
-    record_now, record_before = after.timeline.open, before.timeline.open
-    closed = after.timeline.closed
-    # A record that is only told begins and ends while another one is open.
-    new = [one for one in (*closed, record_now) if one is not None and one.number > known]
-    new.sort(key=lambda one: one.number)
-    for record in closed:
-        while new and new[0].number <= record.number:
-            yield PublicEventType.RESCALE_BEGUN, _begun(new.pop(0), after)
-        yield PublicEventType.RESCALE_ENDED, _ended(record)
-    for record in new:
-        yield PublicEventType.RESCALE_BEGUN, _begun(record, after)
-    if record_now is None or record_now.number > known:
-        return
-    if after.phase_version != before.phase_version or (
-        record_before is not None and record_now.rung is not record_before.rung
-    ):
-        yield PublicEventType.RESCALE_STEP, {**_naming(record_now), **_step(record_now, after)}
-
-
-def _no_changes(before: JobState, after: JobState) -> _Told:
-    """Decisions not to act: each reason when it is new, at each power of ten of its count, and when it is over if the
-    count has grown since."""
-    known, now = ({_of_no_change(one): one for one in state.no_change} for state in (before, after))
-    for key, one in known.items():
-        goes_on = key in now and now[key].count >= one.count
-        if not goes_on and not _is_power_of_ten(one.count):
-            yield PublicEventType.NO_CHANGE, _no_change(one, over=True)
-    for key, one in now.items():
-        told = key in known and known[key].count == one.count
-        if not told and _is_power_of_ten(one.count):
-            yield PublicEventType.NO_CHANGE, _no_change(one, over=False)
-
-
-def _of_no_change(one: NoChange) -> tuple[str, int, int, int]:
-    """What it goes on as. A version of the policy that forgets limits of vertices that are gone makes no difference."""
-    return one.reason, one.version, one.plan_version, one.first_ms
+_IN_ORDER: Final = (_declared, _failures, _rescales, _reactions, _statuses)
 
 
 def _is_power_of_ten(count: int) -> bool:
@@ -148,20 +147,13 @@ def _no_change(one: NoChange, *, over: bool) -> Fields:
     }
 
 
-def _restarts(before: JobState, after: JobState) -> _Told:
-    known = {(one.query, one.number) for one in before.local}
-    alone = [one for one in after.local if (one.query, one.number) not in known]
-    for one in alone:
-        backoff_ms = max(0, one.restart_ms - one.since_ms)
-        yield PublicEventType.RESTART, _restart("query", one.query, one.number, backoff_ms)
-    # Those of single queries are counted as restarts of the job too.
-    if after.num_restarts - before.num_restarts > len(alone):
-        backoff_ms = after.phase.backoff_ms if isinstance(after.phase, Restarting) else 0
-        yield PublicEventType.RESTART, _restart("job", None, after.num_restarts, backoff_ms)
-
-
-def _restart(scope: str, query: str | None, number: int, backoff_ms: int) -> Fields:
-    return {"scope": scope, "query": query, "number": number, "backoffInMillis": backoff_ms}
+def _restart(one: Restarted) -> Fields:
+    return {
+        "scope": "job" if one.query is None else "query",
+        "query": one.query,
+        "number": one.number,
+        "backoffInMillis": one.backoff_ms,
+    }
 
 
 def _deadline_of(state: JobState) -> Deadline | None:
@@ -225,11 +217,11 @@ def _failure(failure: Failure) -> Fields:
     }
 
 
-def _attempt(state: JobState) -> Fields:
+def _attempt(begun: AttemptBegun, state: JobState) -> Fields:
     plan = state.phase.plan if isinstance(state.phase, CreatingExecutionGraph) else None
     # What is not decided yet of a BATCH job has no parallelism.
     known = plan is not None and not state.graph.runs_by_regions
-    return {"attempt": state.attempt, "parallelism": dict(plan.parallelism) if plan and known else None}
+    return {"attempt": begun.attempt, "parallelism": dict(plan.parallelism) if plan and known else None}
 
 
 def _outcome(event: Event) -> str:

@@ -1,8 +1,7 @@
-"""The scheduler of a job as one pure function: `step(state, event, now_ms) -> (state, effects)`.
+"""The scheduler of a job as one pure function: `step(state, event, now_ms) -> (state, effects, told)`.
 
 Rule 1: nothing here reads a clock, draws a number or waits. Time is what the caller hands in.
-Rule 2: an event that changes nothing gives back the very same state object and no effects. (The caller writes down
-        the records in ``timeline.closed`` and empties it before it keeps a state; if it does not, `step` does.)
+Rule 2: an event that changes nothing gives back the very same state object, no effects, and tells nothing.
 Rule 3: an event that does not fit raises `InvalidTransition` and changes nothing.
 
 Timers live in ``state.timers``; the caller fires them. There is no effect that arms one.
@@ -42,6 +41,7 @@ from app.scheduler.adaptive.events import (
     SlotShareUpdated,
     TimerFired,
 )
+from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.state import Executing, JobState
 from app.scheduler.adaptive.transition_manager import waits_for_change
 from app.scheduler.table import TABLE
@@ -66,8 +66,8 @@ def initial_state(
     )
 
 
-def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Effect, ...]]:
-    """What ``event`` makes of the job, and what is to be done about it.
+def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Effect, ...], tuple[Fact, ...]]:
+    """What ``event`` makes of the job, what is to be done about it, and what there is to tell of it.
 
     ``now_ms`` may go back; the time that counts here never goes back behind what the state has seen.
 
@@ -82,43 +82,32 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
         and event.attempt == state.attempt  # type: ignore[union-attr]
         and phase.first_batch
         and waits_for_change(phase.manager)
-        and not state.timeline.closed
         and not event.not_followed  # type: ignore[union-attr]
         and not any(_USED_AT_BATCHES(state))
     ):
         # The hot path: a batch of a job that has nothing to do.
-        return state, ()
+        return state, (), ()
     if kind in _OF_ATTEMPT:
         attempt: int = event.attempt  # type: ignore[union-attr]
         if attempt < state.attempt:
-            return state, ()
+            return state, (), ()
         if attempt > state.attempt:
             raise InvalidTransition(state, kind.__name__, f"Attempt {attempt} was never started")
     elif isinstance(event, TimerFired) and not _is_due(state, event, now_ms):
-        return state, ()
+        return state, (), ()
     row = TABLE.get((phase.kind, kind.__name__))
     if row is None:
         raise InvalidTransition(state, kind.__name__, f"A job in {phase.kind} does not take {kind.__name__}")
     handler = row.batch if state.graph.runs_by_regions else row.streaming
     if handler is None or _is_repetition(state, event):
-        return state, ()
+        return state, (), ()
     draft = Draft(state, event, max(now_ms, _latest_ms(state)), table)
-    if state.timeline.closed:
-        draft.set_timeline(closed=())
     _work(draft, event, handler)
     if draft.state is not state:
         for enter, used in _AFTER:
             if not used or any([field_of(draft.state) or field_of(state) for field_of in used]):
                 enter(draft, state, event)
-    return draft.state, tuple(draft.effects)
-
-
-def forget_closed(state: JobState) -> None:
-    """The records that ended in the step that has just made ``state`` are written down. Its timeline is of this step,
-    so nobody else has seen it: it is changed in place, since copies of both would take a tenth of a step."""
-    if state.timeline.closed:
-        # No assignment: the type checker refuses one to a field of a value.
-        setattr(state.timeline, "closed", ())  # noqa: B010
+    return draft.state, tuple(draft.effects), tuple(draft.told)
 
 
 def _work(draft: Draft, event: Event, handler: Handler) -> None:

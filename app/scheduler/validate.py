@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from app.model.plan import Plan
@@ -10,6 +10,7 @@ from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.bounds_queue import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.draft import status_of, timer_at
+from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.state import (
@@ -38,8 +39,8 @@ class InvariantViolation(AssertionError):
         self.name = name
 
 
-def validate(state: JobState) -> None:
-    """Check every invariant of ``state``.
+def validate(state: JobState, told: Iterable[Fact] = ()) -> None:
+    """Check every invariant of ``state``, and of the records that have ended by what a step has ``told``.
 
     Raises:
         InvariantViolation: the first one that is broken.
@@ -48,6 +49,11 @@ def validate(state: JobState) -> None:
         detail = check(state)
         if detail is not None:
             raise InvariantViolation(check.__name__.lstrip("_"), state, detail)
+    for record in told:
+        if isinstance(record, RescaleRecord) and record.end_ms is not None:
+            detail = _spans_problem(record, record.end_ms)
+            if detail is not None:
+                raise InvariantViolation("record_is_consistent", state, detail)
 
 
 def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:
@@ -196,10 +202,6 @@ def _record_is_consistent(state: JobState) -> str | None:
     if counted + (1 if timeline.open else 0) != timeline.records:
         open_ones = "one is" if timeline.open else "none is"
         return f"{timeline.records} records were made, {counted} ended and {open_ones} open"
-    for ended in timeline.closed:
-        problem = _spans_problem(ended, ended.end_ms)
-        if problem is not None or ended.is_open or ended.end_ms is None:
-            return problem or f"record {ended.number} is among the closed ones and is open"
     record = timeline.open
     if record is None:
         return None

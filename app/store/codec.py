@@ -1,8 +1,7 @@
 """Values of the model and the core as JSON texts and as rows of tables, and back.
 
 A stored state lacks the graph and the options, which are stored once, at the submission; of the graph only the max
-parallelism of stateful vertices can change, and that is in the state. It lacks
-`Timeline.closed` too, which only lives within a step. Everything else round-trips exactly.
+parallelism of stateful vertices can change, and that is in the state. Everything else round-trips exactly.
 
 The type of stored states is made from the dataclass itself, so that a new field cannot be forgotten here. A field added
 later needs a default, else states written by an older version cannot be loaded. Rows go by the names of the columns: a
@@ -130,7 +129,7 @@ _STATE_FIELDS = tuple(item.name for item in dataclasses.fields(_StoredJobState))
 # JobState serialises straight from the value that the core made; only loading needs the reduced type.
 _state_writer: TypeAdapter[JobState] = TypeAdapter(JobState)
 _state_reader: TypeAdapter[Any] = TypeAdapter(_StoredJobState)
-_state_left_out: Any = {**dict.fromkeys(STORED_ELSEWHERE, True), "timeline": {"closed"}}
+_state_left_out: Any = dict.fromkeys(STORED_ELSEWHERE, True)
 
 
 def _dump(adapter: TypeAdapter[T], value: T, exclude: Any = None) -> str:
@@ -184,7 +183,7 @@ OPTIONS = Json(JobOptions, "set of job options")
 
 
 def dump_state(state: JobState) -> str:
-    """``state`` without its graph, its options and the records that its last step closed; with its format."""
+    """``state`` without its graph and its options; with its format."""
     return f'{{"format":{FORMAT},{_dump(_state_writer, state, _state_left_out)[1:]}'
 
 

@@ -70,7 +70,7 @@ def _lower_bounds(draft: Draft, before: JobGraph) -> None:
         reason=why,
         state_partitions=numbers,
     )
-    draft.set(requirements=requirements)
+    draft.set_requirements(requirements)
     timeline.keep_open(draft)
     timeline.note(draft, why)
 

@@ -14,6 +14,7 @@ from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import AttemptRunning
 from app.scheduler.adaptive.goal import longest_cooldown_ms
 from app.scheduler.adaptive.in_place import plan_for_slots
+from app.scheduler.adaptive.journal import AttemptBegun
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Executing,
@@ -47,6 +48,7 @@ def create_execution_graph(draft: Draft) -> None:
     if state.repartition is not None:
         rung = max(rung, Rung.STATE_REPARTITION, key=tuple(Rung).index)
     timeline.plan_chosen(draft, plan, rung)
+    draft.tell(AttemptBegun(state.attempt + 1))
     draft.set(
         attempt=state.attempt + 1,
         plan_version=plan.version,

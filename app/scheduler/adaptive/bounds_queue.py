@@ -377,6 +377,6 @@ def _take_version(draft: Draft, requirements: Requirements, queued: tuple[Patch,
     refused = draft.state.repartition_refused
     if refused is not None and draft.state.is_repartition_given_up:
         draft.set(repartition_refused=evolve(refused, requirements_uuid=requirements.uuid))
-    draft.set(requirements=requirements, queued=queued)
+    draft.set_requirements(requirements, queued=queued)
     if draft.state.timeline.open is not None:
         timeline.keep_open(draft)

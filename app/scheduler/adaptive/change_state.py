@@ -11,6 +11,14 @@ Parallelism = tuple[tuple[str, int], ...]
 
 
 @value
+class Author:
+    """Who has asked for something, and the reason that was given."""
+
+    requested_by: str | None
+    reason: str | None = None
+
+
+@value
 class Pace:
     """How many rows a query has processed in how much time of running batches, while more rows waited."""
 

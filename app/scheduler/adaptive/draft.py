@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol, TypeVar
 
+from app.model.jobgraph import JobGraph
 from app.model.plan import Plan
+from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, StateSpan, TriggerCause
 from app.model.status import JobStatus
 from app.model.value import evolve
 from app.scheduler.adaptive.change_state import Parallelism
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import BoundsUpdated, Event, RequirementsUpdated
+from app.scheduler.adaptive.journal import Fact, GraphReplaced, Moved, RecordBegun, StatusChanged
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Finished,
@@ -116,6 +119,7 @@ class Draft:
         "left",
         "now_ms",
         "state",
+        "told",
         "transitions",
         "trigger",
         "view",
@@ -128,6 +132,7 @@ class Draft:
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
         self.effects: list[Effect] = []
+        self.told: list[Fact] = []
         self.event_kind = type(event).__name__
         self.trigger = self.event_kind
         self.transitions = 0
@@ -157,6 +162,27 @@ class Draft:
         for name, value in changes.items():
             setattr(own, name, value)
 
+    def set_graph(self, graph: JobGraph, requirements: Requirements, **changes: Any) -> None:
+        """Replace the graph by one that may have other vertices, with the requirements for it, and other fields."""
+        self.tell(GraphReplaced(self.state.graph))
+        self.set_requirements(requirements, graph=graph, **changes)
+
+    def set_requirements(self, requirements: Requirements, **changes: Any) -> None:
+        """Replace the requirements, and other fields with them."""
+        self.tell(requirements)
+        self.set(requirements=requirements, **changes)
+
+    def set_record(self, record: RescaleRecord, **changes: Any) -> None:
+        """Tell what ``record`` is now; if it has not ended, it is the open one. ``changes``: of other fields of the
+        timeline."""
+        if record.number > self.state.timeline.records:
+            self.tell(RecordBegun(record.number))
+            changes["records"] = record.number
+        self.tell(record)
+        if record.is_open:
+            changes["open"] = record
+        self.set_timeline(**changes)
+
     def phase_as(self, kind: type[P]) -> P:
         """The current phase where the transition table leaves no other than ``kind``."""
         phase = self.state.phase
@@ -169,6 +195,9 @@ class Draft:
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
+
+    def tell(self, fact: Fact) -> None:
+        self.told.append(fact)
 
     def begin(self) -> None:
         """Do what the phase that the job has entered does at once."""
@@ -199,7 +228,8 @@ class Draft:
             raise self.refuse("The phases go round in circles")
         record = old.timeline.open
         if record is not None:
-            self.set_timeline(open=evolve(record, spans=self.spans_until_now(record, exception)))
+            self.set_record(evolve(record, spans=self.spans_until_now(record, exception)))
+        self.tell(Moved())
         self.set(
             phase=phase,
             phase_version=old.phase_version + 1,
@@ -220,6 +250,7 @@ class Draft:
         if status is not before:
             kept = ((one, at) for one, at in since if one is not status)
             self.set(status_since_ms=(*kept, (status, self.now_ms)))
+            self.tell(StatusChanged(before, status))
 
     def spans_until_now(self, record: RescaleRecord, exception: str | None = None) -> tuple[StateSpan, ...]:
         """The spans of the open ``record`` with that of the current phase, from its start or the record's."""
@@ -286,7 +317,8 @@ def change_plans(draft: Draft, changed: Callable[[Parallelism, int | None], Para
 def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
     """Note other requirements or another scaling policy. The cause of a record for it."""
     if isinstance(event, RequirementsUpdated):
-        draft.set(requirements=event.requirements)
+        draft.set_requirements(event.requirements)
         return TriggerCause.UPDATE_REQUIREMENT
+    draft.tell(event.policy)
     draft.set(policy=event.policy)
     return TriggerCause.UPDATE_POLICY

@@ -47,11 +47,9 @@ def finish(
     timeline.close_record(draft, closing or _CLOSING[status], message=cause, exception=exception)
     break_off_stop(draft, cause or f"The job ended as {status} before it was stopped.")
     draft.enter(Finished(status, cause))
+    mark_dead(draft)
     draft.set(
         slots=(),
-        plan=None,
-        attempt_alive=False,
-        driver_waiting=False,
         idle_since_ms=(),
         declared_slots=0,
         declared_minimal=0,

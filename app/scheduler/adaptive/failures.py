@@ -65,5 +65,6 @@ def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> Fai
         history = (*history[:-1], (*history[-1], failure))
     else:
         history = (*history, (failure,))
+    draft.tell(failure)
     draft.set(failures=history[-draft.state.options.exception_history_size :])
     return failure

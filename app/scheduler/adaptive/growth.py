@@ -136,10 +136,10 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
             pair for pair in state.requirements.state_partitions if pair[0] in graph.by_id
         ),
     )
-    draft.set(
-        graph=graph,
+    draft.set_graph(
+        graph,
+        requirements,
         max_parallelism=numbers_of(graph) if state.max_parallelism else (),
-        requirements=requirements,
         gone=gone_from(state, graph, draft.now_ms),
         started=tuple(key for key in state.started if key in graph.by_id),
     )

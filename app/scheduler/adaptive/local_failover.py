@@ -26,6 +26,7 @@ from app.scheduler.adaptive.failover import handle_failure
 from app.scheduler.adaptive.failure_state import Failure, LocalRestart
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.goal import goal_of
+from app.scheduler.adaptive.journal import Restarted
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling
 
 LOCAL_TIMER: Final = "local-restart"
@@ -80,6 +81,7 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
         failure.error,
         longest_batch_ms=event.longest_batch_ms,
     )
+    draft.tell(Restarted(event.query, event.number, decision.delay_ms))
     draft.set(
         restart=decision.state,
         num_restarts=state.num_restarts + 1,

@@ -25,6 +25,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.goal import attainable_now
+from app.scheduler.adaptive.journal import LeftAsItIs
 from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
@@ -55,6 +56,9 @@ def note_no_change(draft: Draft, before: JobState, event: Event) -> None:
         over, now = isinstance(state.phase, Finished), versions_of(state)
         kept = () if over else tuple(one for one in known if one.versions == now)
         if len(kept) < len(known):
+            for one in known:
+                if one not in kept:
+                    draft.tell(LeftAsItIs(one, over=True))
             draft.set(no_change=kept)
     looked = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and draft.is_handled)
     began = draft.transitions > 0 and isinstance(state.phase, Executing)
@@ -73,6 +77,7 @@ def _count(draft: Draft, reason: NoChangeReason, message: str) -> None:
     else:
         known = next(one for one in state.no_change if one.reason is reason)
         one = evolve(known, message=message, count=known.count + 1, last_ms=now_ms)
+    draft.tell(LeftAsItIs(one, over=False))
     draft.set(no_change=(*others, one))
 
 

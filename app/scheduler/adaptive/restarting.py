@@ -23,6 +23,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.goal import goal_of
+from app.scheduler.adaptive.journal import Restarted
 from app.scheduler.adaptive.state import Restarting
 from app.scheduler.adaptive.stops import BACKOFF_TIMER, STOP_TIMER, mark_dead, order_stop
 from app.scheduler.adaptive.versions import Coming
@@ -30,11 +31,12 @@ from app.scheduler.adaptive.versions import Coming
 
 def restarting_entered(draft: Draft, _: None) -> None:
     """Count it, and stop the attempt if there is any."""
-    draft.set(num_restarts=draft.state.num_restarts + 1)
+    phase, number = draft.phase_as(Restarting), draft.state.num_restarts + 1
+    draft.tell(Restarted(None, number, phase.backoff_ms))
+    draft.set(num_restarts=number)
     if not draft.state.attempt_alive:
         _stopped(draft)
         return
-    phase = draft.phase_as(Restarting)
     boundary = StopMode.DRAIN if phase.drain else StopMode.BOUNDARY
     is_planned = phase.drain or (phase.target is not None and not phase.failures)
     order_stop(draft, boundary if is_planned else StopMode.KILL)

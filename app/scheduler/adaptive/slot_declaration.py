@@ -86,6 +86,7 @@ def take_share(draft: Draft, event: SlotShareUpdated) -> None:
             known = None
         else:
             known = CapRaise(before, share.requested_by, share.reason)
+    draft.tell(share)
     draft.set(share=share, cap_raise=known)
     state = draft.state
     if state.declared_slots:

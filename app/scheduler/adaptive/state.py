@@ -199,7 +199,6 @@ class RestartState:
 class Timeline:
     """The rescale timeline (FLIP-495): the open record, what the next one counts from, pre-values.
 
-    ``closed`` holds the records that ended in *this* step, for the shell to write; it is empty in a stored state.
     ``change``: the last change of bounds that did not wait in the queue (`JobState.open_change`).
     """
 
@@ -209,7 +208,6 @@ class Timeline:
     attempt_id: int = 0
     last_completed: RescaleRecord | None = None
     counts: tuple[tuple[str, int], ...] = ()
-    closed: tuple[RescaleRecord, ...] = ()
     change: Change | None = None
 
 

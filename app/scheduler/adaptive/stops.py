@@ -7,6 +7,7 @@ from typing import Final
 from app.model.value import evolve
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
+from app.scheduler.adaptive.journal import AttemptEnded
 
 STOP_TIMER: Final = "stop-timeout"
 BACKOFF_TIMER: Final = "backoff"
@@ -19,6 +20,8 @@ def mark_dead(draft: Draft, *, driver_waiting: bool = False) -> None:
     """Nothing of the attempt writes any more, so no plan is in force."""
     state = draft.state
     if state.attempt_alive or state.plan is not None or state.driver_waiting != driver_waiting:
+        if state.attempt_alive:
+            draft.tell(AttemptEnded(state.attempt))
         draft.set(attempt_alive=False, driver_waiting=driver_waiting, plan=None)
 
 

@@ -34,9 +34,10 @@ from app.model.rescale import (
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.value import evolve
-from app.scheduler.adaptive.change_state import Parallelism, Patch
+from app.scheduler.adaptive.change_state import Author, Parallelism, Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.goal import goal_of
+from app.scheduler.adaptive.journal import Moved
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.record_figures import (
     before_of,
@@ -78,7 +79,7 @@ def open_record(
     start_ms: int | None = None,
     message: str | None = None,
     rollback_of: int | None = None,
-    asked: Patch | None = None,
+    asked: Patch | Author | None = None,
 ) -> None:
     """Begin a record for the bounds in force, or for queued ones of its number. None may be open. ``asked``: as in
     `add_closed_record`."""
@@ -86,7 +87,7 @@ def open_record(
     if record is not None:
         raise draft.refuse(f"Rescale record {record.number} is still open")
     record = _new_record(draft, cause, start_ms, message, rollback_of, asked)
-    draft.set_timeline(open=record, **_numbers_after(record))
+    draft.set_record(record, **_numbers_after(record))
 
 
 def add_closed_record(
@@ -95,16 +96,13 @@ def add_closed_record(
     message: str | None,
     *,
     rollback_of: int | None = None,
-    asked: Patch | None = None,
+    asked: Patch | Author | None = None,
 ) -> None:
     """A record that ends as it begins, of what changes no parallelism by itself. Another one may be open. ``asked``:
-    the bounds of whose author it is, if not of those in force."""
+    by whom and why it is, if not by the author of the bounds in force."""
     record = _new_record(draft, cause, None, message, rollback_of, asked)
     reason = TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
-    ended = evolve(record, end_ms=draft.now_ms, reason=reason)
-    timeline = draft.state.timeline
-    counts = _counted(timeline, reason.terminal_state)
-    draft.set_timeline(closed=(*timeline.closed, ended), counts=counts, **_numbers_after(record))
+    _tell_closed(draft, evolve(record, end_ms=draft.now_ms, reason=reason))
 
 
 def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
@@ -122,10 +120,13 @@ def tell_grown(draft: Draft, new: Parallelism, message: str) -> None:
             rung=Rung.IN_PLACE,
             request_reason=None,
         )
-        closed = (*draft.state.timeline.closed, ended)
-        counts = _counted(draft.state.timeline, TerminatedReason.SUCCEEDED.terminal_state)
-        draft.set_timeline(closed=closed, counts=counts, **_numbers_after(record))
+        _tell_closed(draft, ended)
     keep_open(draft, new)
+
+
+def _tell_closed(draft: Draft, ended: RescaleRecord) -> None:
+    """The new record ``ended`` was never open."""
+    draft.set_record(ended, counts=_counted(draft.state.timeline, ended), **_numbers_after(ended))
 
 
 def keep_open(draft: Draft, new: Parallelism = ()) -> None:
@@ -141,7 +142,7 @@ def keep_open(draft: Draft, new: Parallelism = ()) -> None:
     vertices, groups = rows_of_record(_declared_of(draft, record), *before_of(record), posts, slots)
     vertices = tuple([evolve(one, pre=at.get(one.vertex_id, one.pre)) for one in vertices])
     record = evolve(record, requirements_uuid=uuid, attempt_id=number, vertices=vertices, groups=groups)
-    draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=number)
+    draft.set_record(record, requirements_uuid=uuid, attempt_id=number)
 
 
 def draw_grown(draft: Draft, new: Parallelism) -> None:
@@ -164,7 +165,7 @@ def _new_record(
     start_ms: int | None,
     message: str | None,
     rollback_of: int | None,
-    asked_before: Patch | None = None,
+    asked_before: Patch | Author | None = None,
 ) -> RescaleRecord:
     """The next record. Its attempt id is 1 for requirements that no record had before, else one more than that of the
     last record."""
@@ -177,7 +178,9 @@ def _new_record(
     waiting = _waiting_patch(state, number)
     goal = goal_of(draft).declared_whole if waiting is None else QueuedSlots.of(state).demand_with(waiting)
     vertices, groups = rows_of_new_record(goal, state)
-    asked: Requirements | ScalingPolicy | Patch | SlotShare | CapRaise | None = asked_before or waiting
+    asked: Requirements | ScalingPolicy | Patch | SlotShare | CapRaise | Author | None = (
+        asked_before or waiting
+    )
     if asked is None and cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
         asked = state.requirements
     elif asked is None and cause is TriggerCause.UPDATE_POLICY:
@@ -205,7 +208,7 @@ def _new_record(
 def _numbers_after(record: RescaleRecord) -> dict[str, Any]:
     """What of the timeline follows from the newest ``record``."""
     uuid, attempt_id = record.requirements_uuid, record.attempt_id
-    return {"records": record.number, "requirements_uuid": uuid, "attempt_id": attempt_id}
+    return {"requirements_uuid": uuid, "attempt_id": attempt_id}
 
 
 def _waiting_patch(state: JobState, number: int) -> Patch | None:
@@ -241,10 +244,10 @@ def close_record(
     )
     timeline = draft.state.timeline
     done = reason is TerminatedReason.SUCCEEDED
-    draft.set_timeline(
+    draft.set_record(
+        ended,
         open=None,
-        closed=(*timeline.closed, ended),
-        counts=_counted(timeline, reason.terminal_state),
+        counts=_counted(timeline, ended),
         last_completed=ended if done else timeline.last_completed,
     )
 
@@ -284,8 +287,9 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     vertices, groups = rows_of_record(goal_of(draft).declared, *before_of(record), *after)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
-    record = evolve(record, vertices=vertices, groups=groups, rung=rung)
-    draft.set_timeline(open=record)
+    if rung is not record.rung:
+        draft.tell(Moved())
+    draft.set_record(evolve(record, vertices=vertices, groups=groups, rung=rung))
 
 
 def overtake_record(draft: Draft, message: str | None = None) -> None:
@@ -316,7 +320,7 @@ def _draw(
     """The open ``record`` is the first one of the requirements in force."""
     uuid = draft.state.requirements.uuid
     record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
-    draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
+    draft.set_record(record, requirements_uuid=uuid, attempt_id=1)
 
 
 def leave_record_in_force(draft: Draft) -> bool:
@@ -352,15 +356,14 @@ def redraw_for_plan_in_force(draft: Draft, plan: Plan) -> None:
     vertices, groups = rows_of_record(_declared_of(draft, record), *numbers_in_plan(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
-        draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))
+        draft.set_record(evolve(record, vertices=vertices, groups=groups, message=message))
 
 
 def note(draft: Draft, message: str) -> None:
     """Add a sentence to the open record."""
     record = draft.state.timeline.open
     if record is not None:
-        record = evolve(record, message=_joined(record.message, message))
-        draft.set_timeline(open=record)
+        draft.set_record(evolve(record, message=_joined(record.message, message)))
 
 
 def note_missing(draft: Draft, executors: int) -> None:
@@ -378,9 +381,10 @@ def note_not_followed(draft: Draft, told: Iterable[tuple[str, str]]) -> None:
         note(draft, f"The restart has not changed this: {sentence}" if sentence in known else sentence)
 
 
-def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:
+def _counted(timeline: Timeline, ended: RescaleRecord) -> tuple[tuple[str, int], ...]:
     counts = dict(timeline.counts or _NONE_YET)
-    counts[terminal.value] += 1
+    assert ended.reason is not None
+    counts[ended.reason.terminal_state.value] += 1
     return tuple(counts.items())
 
 

@@ -90,4 +90,5 @@ def _forget_limits(draft: Draft, number: int) -> None:
         )
         # The bounds that count are the same as before.
         known = tuple(evolve(one, policy_version=policy.version) for one in state.no_change)
+        draft.tell(policy)
         draft.set(policy=policy, no_change=known)

@@ -19,6 +19,7 @@ from app.model.state_partitions import numbers_of, with_partitions
 from app.model.statefulness import assumed_as
 from app.model.value import evolve
 from app.scheduler.adaptive import bounds_queue, repartition, timeline
+from app.scheduler.adaptive.change_state import Author
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     EnvironmentReady,
@@ -104,20 +105,16 @@ def _open_record(draft: Draft) -> None:
     timeline.overtake_record(draft)
     message = f"Version {versions.newest} of the job, in the place of version {versions.current}"
     message += f", asked for by {by}." if by else "."
-    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
     # Not by whoever declared the bounds that are in force until then, and not for their reason.
-    record = evolve(draft.state.timeline.open, requested_by=by, request_reason=None)
-    draft.set_timeline(open=record)
+    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message, asked=Author(by))
 
 
 def _refuse(draft: Draft, event: EnvironmentReady) -> None:
     """What a version is to run in cannot be had. The version before has not noticed."""
     end_replacement(draft, "TAKEN_BACK", event.error)
     message = f"Version {event.number} of the job was not started: {event.error}"
-    timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, message)
-    *others, told = draft.state.timeline.closed
-    by = draft.state.versions.notes[-1].requested_by
-    draft.set_timeline(closed=(*others, evolve(told, requested_by=by, request_reason=None)))
+    author = Author(draft.state.versions.notes[-1].requested_by)
+    timeline.add_closed_record(draft, TriggerCause.UPDATE_REQUIREMENT, message, asked=author)
 
 
 def adopt(draft: Draft) -> bool:
@@ -147,11 +144,11 @@ def adopt(draft: Draft) -> bool:
     )
     same = [vertex.id for vertex in graph.vertices] == [vertex.id for vertex in former.graph.vertices]
     groups = graph.groups == former.graph.groups
-    draft.set(
-        graph=graph,
+    draft.set_graph(
+        graph,
+        requirements,
         options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
         max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
-        requirements=requirements,
         gone=gone_from(state, graph, draft.now_ms),
         last_plan=state.last_plan if same and groups else None,
         driver_waiting=False,

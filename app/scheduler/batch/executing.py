@@ -19,6 +19,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.failover import backoff_or_fail
 from app.scheduler.adaptive.failures import failure_of, record_failure
+from app.scheduler.adaptive.journal import Restarted
 from app.scheduler.adaptive.resources import replace_bounds
 from app.scheduler.adaptive.state import Executing
 from app.scheduler.batch.explain import scope_of_bounds
@@ -124,6 +125,7 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     if delay_ms is None:
         return
     _reset(draft, event)
+    draft.tell(Restarted(None, state.num_restarts + 1, delay_ms))
     draft.set(num_restarts=state.num_restarts + 1)
     # The driver is told at once: regions that lost their input are not to go on.
     bring_into_force(draft)

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field, replace
 from app.model.graphdoc import to_document
 from app.model.jobgraph import JobGraph
 from app.model.public_event import PublicEvent
+from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
+from app.model.scaling_policy import ScalingPolicy
 from app.model.status import AttemptState
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
+from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.public_events import step_events
 from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
@@ -75,16 +78,18 @@ class Change:
         return not (self.effects or self.records or self.answers or self.rows)
 
     def add(
-        self, before: JobState, event: Event, after: JobState, effects: tuple[Effect, ...], now_ms: int
+        self,
+        before: JobState,
+        event: Event,
+        after: JobState,
+        effects: tuple[Effect, ...],
+        told: tuple[Fact, ...],
+        now_ms: int,
     ) -> None:
-        """Add what one step did."""
-        self.events.extend(step_events(before, event, after, now_ms))
+        """Add what one step did, and ``told``."""
+        self.events.extend(step_events(told, event, after, now_ms))
         self.effects.extend(effects)
-        for record in after.timeline.closed:
-            self.records[record.number] = record
-        record_now = after.timeline.open
-        if record_now is not None and record_now is not before.timeline.open:
-            self.records[record_now.number] = record_now
+        self.records |= {one.number: one for one in told if isinstance(one, RescaleRecord)}
         is_replaced = after.versions.current != before.versions.current
         if is_replaced:
             self.rows.append(SetVersion(after.versions.current))
@@ -92,9 +97,9 @@ class Change:
         if is_replaced or _is_other_graph(before.graph, after.graph):
             document = json.dumps(to_document(after.graph), separators=(",", ":"))
             self.rows.append(SetGraph(after.versions.current, document))
-        if after.requirements is not before.requirements:
+        if any(isinstance(one, Requirements) for one in told):
             self.rows.append(AddRequirements(after.requirements, now_ms))
-        if after.policy is not before.policy:
+        if any(isinstance(one, ScalingPolicy) for one in told):
             self.rows.append(AddScalingPolicy(after.policy))
 
 

@@ -23,7 +23,7 @@ from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event, GlobalFailure, TimerFired
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.step import forget_closed, step
+from app.scheduler.step import step
 from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.job.drivers import redacted
@@ -295,7 +295,7 @@ class JobWorker:
     def _step(self, state: JobState, event: Event, change: Change) -> JobState:
         now_ms = self._clock.now_ms()
         event = redacted(event, state.graph)
-        new, effects = step(state, event, now_ms)
+        new, effects, told = step(state, event, now_ms)
         if new is state and not effects:
             return state
         if new.phase_version != state.phase_version:
@@ -305,9 +305,8 @@ class JobWorker:
             self._story.append(type(event).__name__)
         log_regions(self._log, state, new)
         if self._validate:
-            validate(new)
-        change.add(state, event, new, effects, now_ms)
-        forget_closed(new)
+            validate(new, told)
+        change.add(state, event, new, effects, told, now_ms)
         return new
 
     async def _put_back(

@@ -11,6 +11,7 @@ from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Slot
 from app.model.requirements import Bounds, Requirements
+from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -22,6 +23,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
+from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.progress import Decision
@@ -79,6 +81,9 @@ class BatchJob:
         self.graph = graph
         self.now_ms = T0_MS
         self.effects: tuple[Effect, ...] = ()
+        # What the last step has told, and the records that it has ended.
+        self.told: tuple[Fact, ...] = ()
+        self.closed: list[RescaleRecord] = []
         self.state: JobState = initial_state(
             ids.derive_id("job", "batch"),
             graph,
@@ -90,8 +95,9 @@ class BatchJob:
 
     def do(self, event: Event, after_ms: int = 10) -> BatchJob:
         self.now_ms += after_ms
-        self.state, self.effects = step(self.state, event, self.now_ms)
-        validate(self.state)
+        self.state, self.effects, self.told = step(self.state, event, self.now_ms)
+        validate(self.state, self.told)
+        self.closed = [one for one in self.told if isinstance(one, RescaleRecord) and not one.is_open]
         return self
 
     @property
@@ -118,8 +124,7 @@ class BatchJob:
 
     def before_and_after(self) -> dict[str, tuple[int | None, int | None]]:
         """What the open record says of the vertices, or the one that the last step ended."""
-        timeline = self.state.timeline
-        record = timeline.open or timeline.closed[-1]
+        record = self.state.timeline.open or self.closed[-1]
         return {self.name(one.vertex_id): (one.pre, one.post) for one in record.vertices}
 
     def run(self, **source_bytes: int) -> BatchJob:

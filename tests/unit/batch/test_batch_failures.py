@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.api.render.execution import VertexExecution, vertex_executions
 from app.model.batch import RegionStatus
 from app.model.protocol import Report
+from app.model.public_event import PublicEventType
 from app.model.status import JobStatus
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import SendPlan
@@ -16,8 +17,10 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
 )
 from app.scheduler.adaptive.last_failure import last_failure
+from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.scheduler.explain import explain
+from app.scheduler.public_events import step_events
 from app.worker.job.orders import orders_for
 from app.worker.under_way import is_under_way
 from app.worker.views import JobView
@@ -124,6 +127,18 @@ def test_a_region_that_waits_to_run_again_does_not_hold_up_others() -> None:
     assert list(job.orders) == ["customers"] and job.orders["customers"].run == 2
     job.finish("customers")
     assert list(job.orders) == ["joined"]
+
+
+def test_a_region_that_waits_to_run_again_is_told_as_a_restart_after_its_backoff() -> None:
+    job = running()
+    order = job.orders["customers"]
+    failed = RegionFailed(1, order.region, order.run, "boom")
+    job.do(failed)
+    delay_ms = next(timer.at_ms for timer in job.state.timers if timer.name == REGION_TIMER) - job.now_ms
+    assert delay_ms > 0
+    told = [(one.type, one.fields) for one in step_events(job.told, failed, job.state, job.now_ms)]
+    assert [kind for kind, _ in told] == [PublicEventType.FAILURE, PublicEventType.RESTART]
+    assert told[1][1] == {"scope": "job", "query": None, "number": 1, "backoffInMillis": delay_ms}
 
 
 def test_a_lost_result_makes_exactly_its_producer_run_again() -> None:

@@ -34,7 +34,7 @@ def test_slots_that_came_too_late_are_given_back() -> None:
 
 def test_lower_bounds_beyond_the_drivers_slots_are_named_in_the_record() -> None:
     job = BatchJob(chain(), held=2).run().put(total=(4, 16))
-    record = job.state.timeline.closed[0]
+    record = job.closed[0]
     assert record.message is not None
     assert record.message.endswith(
         "The lower bounds need 4 slots; the driver has 2 until it is started again, so tasks take turns."

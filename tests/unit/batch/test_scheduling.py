@@ -155,7 +155,7 @@ def test_a_vertex_with_one_choice_keeps_it() -> None:
 def test_a_put_counts_for_what_is_not_decided_yet() -> None:
     job = running().put(joined=(1, 2), customers=(1, 3))
     assert list(job.orders["customers"].parallelism.values()) == [1], "it runs already"
-    record = job.state.timeline.closed[-1]
+    record = job.closed[-1]
     assert record.message == (
         "The bounds count for what is not decided yet: joined, total, store. Decided already, and not changed by them: "
         "customers."
@@ -169,7 +169,7 @@ def test_a_ceiling_and_a_floor_are_limits_of_the_decider_and_stay_when_bounds_ar
     job = running()
     limits = tuple((job.graph.by_name[name].id, own) for name, own in LIMITS.items())
     job.do(ScalingPolicyUpdated(ScalingPolicy(2, vertices=limits, requested_by="olga")))
-    record = job.state.timeline.closed[-1]
+    record = job.closed[-1]
     assert (record.cause, record.terminal_state) == (TriggerCause.UPDATE_POLICY, TerminalState.COMPLETED)
     assert (record.message or "").startswith(
         "The bounds count for what is not decided yet: joined, total, store."
@@ -185,7 +185,7 @@ def test_a_put_that_counts_for_nothing_any_more_is_ignored_and_what_it_leaves_ou
     None
 ):
     job = running().put(orders=(1, 2), customers=(3, 8))
-    record = job.state.timeline.closed[-1]
+    record = job.closed[-1]
     assert record.terminal_state is TerminalState.IGNORED
     why = "that was decided before the bound was declared, and stays unless its region has to run again."
     assert set(explain(job.state, job.now_ms)[1]) == {
@@ -218,7 +218,7 @@ def test_records_have_the_parallelism_of_decided_vertices_and_no_other() -> None
 def test_a_bound_that_cannot_be_reached_any_more_is_named_at_once_and_when_it_is_decided() -> None:
     """No task reads less than a part of its inputs, and how many parts there are is fixed by then."""
     job = running(joined=(1, 4)).put(joined=(8, 16), total=(1, 8))
-    record = job.state.timeline.closed[-1]
+    record = job.closed[-1]
     assert record.message == (
         "The bounds count for what is not decided yet: joined, total, store. What some of them read is in fewer parts "
         "already, so they run with fewer tasks: joined with 4 at most."
@@ -247,11 +247,11 @@ def test_a_put_names_only_bounds_that_it_put_out_of_reach() -> None:
     job = running(joined=(1, 4))
     for bounds, is_named in (((2, 4), False), ((2, 6), True), ((2, 5), False), ((5, 6), True)):
         job.put(joined=bounds)
-        message = job.state.timeline.closed[-1].message or ""
+        message = job.closed[-1].message or ""
         assert message.endswith("joined with 4 at most.") is is_named, message
     # Where nothing is written yet, what is to be written follows the bounds.
     job.put(total=(9, 16))
-    assert "parts already" not in (job.state.timeline.closed[-1].message or "")
+    assert "parts already" not in (job.closed[-1].message or "")
     job.finish("customers").finish("orders").finish("joined")
     assert job.decision("total").parallelism >= 9 and len(explain(job.state, job.now_ms)[1]) == 1
 

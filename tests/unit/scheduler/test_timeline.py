@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.plan import Rung
-from app.model.rescale import Measured, TerminalState, TerminatedReason
+from app.model.rescale import Measured, RescaleRecord, TerminalState, TerminatedReason
 from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -29,13 +29,13 @@ NO_DAMPING: dict[str, object] = {
 }
 
 
-def test_a_record_that_ended_is_told_once_also_to_a_caller_who_keeps_the_state() -> None:
+def test_a_record_that_ended_is_told_once() -> None:
     job = Job(upper=2).start_up(2)
     batch = BatchCompleted(1, "query", 1, job.state.plan_version)
-    ended, _ = step(job.state, batch, job.now_ms)
-    assert [one.reason for one in ended.timeline.closed] == [TerminatedReason.SUCCEEDED]
-    after, _ = step(ended, SlotsChanged(slots(3)), job.now_ms)
-    assert after.timeline.closed == ()
+    ended, _, told = step(job.state, batch, job.now_ms)
+    assert [one.reason for one in told if isinstance(one, RescaleRecord)] == [TerminatedReason.SUCCEEDED]
+    _, _, told = step(ended, SlotsChanged(slots(3)), job.now_ms)
+    assert not any(isinstance(one, RescaleRecord) for one in told)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from app.model.ids import derive_id, slot_sharing_group_id, vertex_id
 from app.model.jobgraph import JobGraph, JobType, JobVertex, SinkSpec, SourceSpec, SqlSpec, VertexInput
 from app.model.options import JobOptions
@@ -193,7 +191,3 @@ def attempt(number: int = 1) -> Attempt:
 
 def starts(job: str, number: int = 1) -> UnitOfWork:
     return UnitOfWork(job, FIRST_EPOCH).add(PutAttempt(attempt(number)))
-
-
-def without_closed(value: JobState) -> JobState:
-    return replace(value, timeline=replace(value.timeline, closed=()))

@@ -14,18 +14,16 @@ from app.model.options import JobOptions
 from app.model.requirements import Bounds, Deadline, OnTimeout
 from app.model.rescale import TriggerCause
 from app.scheduler.adaptive.change_state import Change, Patch, TakenBack
-from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase, Timeline
+from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase
 from app.store import codec
 from app.store.codec import CodecError
 from tests.unit.store import samples
 
-timelines = st.builds(Timeline, closed=st.just(()))
 states = st.builds(
     JobState,
     graph=st.just(samples.GRAPH),
     options=st.just(samples.OPTIONS),
     phase=st.from_type(Phase),
-    timeline=timelines,
 )
 
 
@@ -50,7 +48,6 @@ def test_options_and_bounds_come_back() -> None:
 def test_what_never_changes_is_not_stored_with_every_state() -> None:
     stored = json.loads(codec.dump_state(samples.state(samples.job_id(1))))
     assert {"graph", "options"} & set(stored) == set()
-    assert "closed" not in stored["timeline"]
     fields = {field.name for field in dataclasses.fields(JobState)} - codec.STORED_ELSEWHERE
     assert set(stored) == fields | {"format"}
 

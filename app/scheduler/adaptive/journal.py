@@ -1,0 +1,89 @@
+"""The facts that a step of a job tells. Each is told by whoever decides it, with `Draft.tell`.
+
+What is stored of a step besides the state, and the public events, are made of these facts and of nothing else
+(`app.worker.job.persistence`, `app.scheduler.public_events`). A fact that a model has a value for is that value: the
+requirements, the scaling policy and the slot share that count from now on, a failure, a rescale record as it is now.
+"""
+
+from __future__ import annotations
+
+from app.model.jobgraph import JobGraph
+from app.model.requirements import Requirements
+from app.model.rescale import RescaleRecord
+from app.model.scaling_policy import ScalingPolicy
+from app.model.slot_share import SlotShare
+from app.model.status import JobStatus
+from app.model.value import value
+from app.scheduler.adaptive.failure_state import Failure
+from app.scheduler.adaptive.no_change_state import NoChange
+
+
+@value
+class GraphReplaced:
+    """The job has another graph than ``before``."""
+
+    before: JobGraph
+
+
+@value
+class AttemptEnded:
+    """Nothing of this attempt writes any more."""
+
+    attempt: int
+
+
+@value
+class AttemptBegun:
+    attempt: int
+
+
+@value
+class RecordBegun:
+    """What is told of the record ``number`` from now on is of one that was not there before."""
+
+    number: int
+
+
+@value
+class Moved:
+    """The job has entered another phase, or the open record has got another rung."""
+
+
+@value
+class Restarted:
+    """``query``, or the whole job if it is None, is started again after ``backoff_ms``, for the ``number``-th time."""
+
+    query: str | None
+    number: int
+    backoff_ms: int
+
+
+@value
+class LeftAsItIs:
+    """``decision`` was made once more; ``over``: it does not count any more."""
+
+    decision: NoChange
+    over: bool
+
+
+@value
+class StatusChanged:
+    before: JobStatus
+    after: JobStatus
+
+
+Fact = (
+    Requirements
+    | ScalingPolicy
+    | SlotShare
+    | GraphReplaced
+    | Failure
+    | AttemptEnded
+    | AttemptBegun
+    | RecordBegun
+    | RescaleRecord
+    | Moved
+    | Restarted
+    | LeftAsItIs
+    | StatusChanged
+)
