@@ -217,7 +217,7 @@ LOOPS = (
         "1 failure, backoff, wait, start (4-5 steps)",
         lambda: Job(config=_NO_DAMPING),
         _failover,
-        lambda job: job.state.num_restarts >= job.steps // 5 - 2,
+        lambda job: job.state.recovery.num_restarts >= job.steps // 5 - 2,
     ),
 )
 

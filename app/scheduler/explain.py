@@ -59,11 +59,11 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
     sentences.extend(_state_partitions(state))
-    if state.idle_since_ms:
-        since = min(since for _, since in state.idle_since_ms)
+    if state.supply.idle_since_ms:
+        since = min(since for _, since in state.supply.idle_since_ms)
         left_ms = since + state.options.slot_idle_timeout_ms - now_ms
         sentences.append(
-            f"{len(state.idle_since_ms)} surplus slot(s) are given back in {duration_in_words(left_ms)}."
+            f"{len(state.supply.idle_since_ms)} surplus slot(s) are given back in {duration_in_words(left_ms)}."
         )
     if state.stop is not None and state.stop.error is not None:
         sentences.append(f"The last stop could not be completed: {state.stop.error}")
@@ -77,17 +77,17 @@ def _state_partitions(state: JobState) -> list[str]:
     begun, to_come = repartition.in_words(state), repartition.to_come_in_words(state)
     if begun is not None:
         when = "is under way"
-        if state.repartition is not None and state.repartition.late:
+        if state.partitions.repartition is not None and state.partitions.repartition.late:
             when = "is done when the program starts its query"
         sentences = [
             f"A redistribution {when}: {begun}. Requests for other numbers wait until it is complete."
         ]
-        if state.repartition is not None and state.repartition.failed:
-            sentences.append(f"{state.repartition.failed} attempt(s) at it failed.")
+        if state.partitions.repartition is not None and state.partitions.repartition.failed:
+            sentences.append(f"{state.partitions.repartition.failed} attempt(s) at it failed.")
         return sentences
     if to_come:
         return [f"A redistribution is to come, with a drain and a restart: {to_come}."]
-    refused = state.repartition_refused
+    refused = state.partitions.refused
     if refused is not None and state.is_repartition_given_up:
         return [f"{ended(refused.error)} To try it again, declare the same requirements again."]
     return []
@@ -157,7 +157,7 @@ def _version_sentences(state: JobState, now_ms: int) -> list[str]:
 
 def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
     """What was taken back, why, what is in force instead and what would change that; or what is on trial."""
-    taken, watch = state.taken_back, state.watch
+    taken, watch = state.trial.taken_back, state.trial.watch
     if taken is not None:
         number = f"Rescale {taken.record}" if taken.record else "The rescale"
         change = change_in_words(state.graph, taken.good, taken.tried)
@@ -315,15 +315,15 @@ def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
 
 def _unreachable(state: JobState, now_ms: int) -> list[str]:
     """What it means for the job that the cluster is unreachable."""
-    if state.away_since_ms is None or isinstance(state.phase, Finished | Canceling | Failing):
+    if state.supply.away_since_ms is None or isinstance(state.phase, Finished | Canceling | Failing):
         return []
-    since = f"The cluster has been unreachable for {duration_in_words(now_ms - state.away_since_ms)}"
+    since = f"The cluster has been unreachable for {duration_in_words(now_ms - state.supply.away_since_ms)}"
     if state.plan is not None:
         return [
             f"{since}: the job keeps the slots that it has, and nothing is begun that would restart it until the "
             "cluster is reachable again."
         ]
-    if state.attempt_alive:
+    if state.driver.alive:
         return [f"{since}: a start that fails meanwhile is tried again, and does not count."]
     return [
         f"{since}: the job is started when it is reachable again, and the time until then does not count."
@@ -331,14 +331,14 @@ def _unreachable(state: JobState, now_ms: int) -> list[str]:
 
 
 def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int) -> list[str]:
-    if state.attempt_alive:
+    if state.driver.alive:
         return [
             f"Attempt {state.attempt} was given up and is being killed; no other is started before it is dead."
         ]
     if state.cluster_unreachable:
         return ["The job waits for its slots."]
-    if len(state.slots) < state.declared_minimal:
-        missing = state.declared_minimal - len(state.slots)
+    if len(state.slots) < state.supply.minimal:
+        missing = state.supply.minimal - len(state.slots)
         limit = _timer(state, "wait-timeout", now_ms, "The wait counts as a failed start")
         if limit:
             limit += (
@@ -346,7 +346,7 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
             )
         return [f"The job waits for {missing} more slot(s), without which it cannot run. {limit}".rstrip()]
     stable = _timer(state, "stabilization", now_ms, "It starts with what it holds")
-    coming = state.slots_coming
+    coming = state.supply.coming
     rest = f"{coming} slot(s) that others give back" if coming else "the rest of the slots that it wants"
     return [f"The job could run and waits for {rest}. {stable}".rstrip()]
 

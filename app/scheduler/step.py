@@ -29,6 +29,7 @@ from app.scheduler.adaptive import (
     slot_declaration,
     trial,
 )
+from app.scheduler.adaptive.change_state import Trial
 from app.scheduler.adaptive.draft import Draft, InvalidTransition
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
@@ -62,7 +63,7 @@ def initial_state(
         phase_since_ms=now_ms,
         status_since_ms=((JobStatus.INITIALIZING, now_ms),),
         share=SlotShare(1, weight, priority, cap, requested_by=who, changed_ms=now_ms),
-        unproven=True,
+        trial=Trial(unproven=True),
     )
 
 
@@ -136,7 +137,7 @@ def _is_repetition(state: JobState, event: Event) -> bool:
     if isinstance(event, BoundsUpdated):
         # Another reason alone changes nothing: it is told with what it leads to. What was refused or taken back may be
         # asked for again.
-        if state.repartition_refused is not None or state.taken_back is not None:
+        if state.partitions.refused is not None or state.trial.taken_back is not None:
             return False
         if isinstance(event, RequirementsUpdated):
             return event.undoes is None and state.requirements.same_as(event.requirements)
@@ -145,7 +146,7 @@ def _is_repetition(state: JobState, event: Event) -> bool:
         return event.share == state.share
     return isinstance(event, SlotsChanged) and (event.slots, event.allowed, event.cluster_unreachable) == (
         state.slots,
-        state.allowed,
+        state.supply.allowed,
         state.cluster_unreachable,
     )
 
@@ -181,7 +182,7 @@ class Rule:
 
 
 RULES: Final = (
-    Rule(before={BatchCompleted: repeated_errors.forget_passed}, uses=("user_errors",)),
+    Rule(before={BatchCompleted: repeated_errors.forget_passed}, uses=("recovery.user_errors",)),
     # Bounds that wait are applied by handlers, so every other rule sees what came of that.
     Rule(
         before={RequirementsUpdated: _sort_bounds},
@@ -192,15 +193,15 @@ RULES: Final = (
     Rule(
         before={BatchCompleted: trial.note_batch, PlanApplied: trial.note_batch},
         after=trial.settle_trial,
-        uses=("watch", "spare", "unproven"),
+        uses=("trial.watch", "spare", "trial.unproven"),
         timers={trial.TRIAL_TIMER: trial.end_version_trial},
     ),
     Rule(
         after=local_failover.hold_local_timer,
-        uses=("local",),
+        uses=("recovery.local",),
         timers={local_failover.LOCAL_TIMER: local_failover.restart_or_escalate},
     ),
-    Rule(after=growth.hold_late_timer, uses=("started",)),
+    Rule(after=growth.hold_late_timer, uses=("driver.started",)),
     # Which slots are asked for and which are surplus follows from all that was decided.
     Rule(
         after=slot_declaration.declare_slots,

@@ -58,9 +58,9 @@ def validate(state: JobState, told: Iterable[Fact] = ()) -> None:
 
 def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:
     runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint)
-    if runs and (state.plan is None or not state.attempt_alive):
+    if runs and (state.plan is None or not state.driver.alive):
         return "an attempt runs, but no plan is in force or nothing is alive"
-    if state.plan is not None and not state.attempt_alive and not isinstance(state.phase, Finished):
+    if state.plan is not None and not state.driver.alive and not isinstance(state.phase, Finished):
         return "a plan is in force and nothing is alive"
     if state.plan is not None and state.plan != state.last_plan:
         return "the plan in force is not the last plan"
@@ -69,17 +69,17 @@ def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:
 
 def _nothing_runs_before_its_state_is_redistributed(state: JobState) -> str | None:
     runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint)
-    if runs and state.repartition is not None and not state.repartition.late:
+    if runs and state.partitions.repartition is not None and not state.partitions.repartition.late:
         return "an attempt runs, and the redistribution of its state is not done"
     return None
 
 
 def _at_most_one_attempt(state: JobState) -> str | None:
-    if state.attempt_alive and state.driver_waiting:
+    if state.driver.alive and state.driver.waits:
         return "a driver waits for an attempt while one may be alive"
-    if isinstance(state.phase, CreatingExecutionGraph) and not state.attempt_alive:
+    if isinstance(state.phase, CreatingExecutionGraph) and not state.driver.alive:
         return "an attempt is being started that is known to be dead"
-    if state.attempt == 0 and (state.attempt_alive or state.plan is not None):
+    if state.attempt == 0 and (state.driver.alive or state.plan is not None):
         return "something runs before the first attempt"
     return None
 
@@ -88,7 +88,7 @@ def _nothing_held_when_over(state: JobState) -> str | None:
     phase = state.phase
     if not isinstance(phase, Finished) or not phase.status.is_globally_terminal:
         return None
-    held = bool(state.slots or state.timers or state.plan or state.attempt_alive or state.timeline.open)
+    held = bool(state.slots or state.timers or state.plan or state.driver.alive or state.timeline.open)
     return "a terminated job holds slots, timers, a plan, an attempt or an open record" if held else None
 
 
@@ -231,12 +231,12 @@ def _status_times(state: JobState) -> str | None:
 
 def _surplus_is_not_used(state: JobState) -> str | None:
     used = {slot for plan in state.plans for slot in plan.slot_ids}
-    idle = {slot for slot, _ in state.idle_since_ms}
+    idle = {slot for slot, _ in state.supply.idle_since_ms}
     if idle & used:
         return "a slot that a plan uses counts as surplus"
     if not idle <= state.slot_ids:
         return "a slot that is not held counts as surplus"
-    if idle and len(state.slots) - len(idle) < state.declared_slots:
+    if idle and len(state.slots) - len(idle) < state.supply.declared:
         return "a slot inside the requirement counts as surplus"
     return None
 
@@ -248,7 +248,7 @@ def _stop_operation(state: JobState) -> str | None:
 
 
 def _one_trial_at_a_time(state: JobState) -> str | None:
-    watch, taken = state.watch, state.taken_back
+    watch, taken = state.trial.watch, state.trial.taken_back
     if watch is not None and taken is not None:
         return "a rescale is on trial while another one is taken back"
     for good, tried in [(one.good, one.tried) for one in (watch, taken) if one is not None]:
@@ -263,14 +263,14 @@ def _one_trial_at_a_time(state: JobState) -> str | None:
 
 
 def _local_restarts_are_of_a_running_attempt(state: JobState) -> str | None:
-    if not state.local:
+    if not state.recovery.local:
         return None
     if not isinstance(state.phase, Executing | Rescaling):
         return "a query is restarted alone while no attempt runs"
     sinks = {vertex.id for vertex in state.graph.vertices if vertex.is_sink}
-    if len(sinks) < 2 or len({one.query for one in state.local}) != len(state.local):
+    if len(sinks) < 2 or len({one.query for one in state.recovery.local}) != len(state.recovery.local):
         return "a query is restarted alone twice, or is the only one"
-    if not {one.query for one in state.local} <= sinks:
+    if not {one.query for one in state.recovery.local} <= sinks:
         return "a query is restarted alone that the job does not have"
     kept = timer_at(state, local_failover.LOCAL_TIMER) == local_failover.due_ms(state)
     return None if kept else "nobody looks after a query that is restarted alone"
@@ -278,9 +278,9 @@ def _local_restarts_are_of_a_running_attempt(state: JobState) -> str | None:
 
 def _errors_are_counted_once(state: JobState) -> str | None:
     limit = state.options.user_code_attempts
-    if len({one.query_id for one in state.user_errors}) != len(state.user_errors):
+    if len({one.query_id for one in state.recovery.user_errors}) != len(state.recovery.user_errors):
         return "two errors of the user's code are counted for one query"
-    over = limit and any(one.times >= limit for one in state.user_errors)
+    over = limit and any(one.times >= limit for one in state.recovery.user_errors)
     ended = isinstance(state.phase, Failing | Canceling | Finished)
     return "the job goes on although the same error came too often" if over and not ended else None
 

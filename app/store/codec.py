@@ -40,13 +40,14 @@ from app.model.status import AttemptEnding, AttemptState
 from app.scheduler.adaptive.state import JobState, Phase
 from app.store import statements, tables
 from app.store.errors import StoreError
+from app.store.former_states import in_form_of_now
 from app.store.writes import Attempt
 
 T = TypeVar("T")
 
 STORED_ELSEWHERE = frozenset({"graph", "options", "spare"})
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Stands at the beginning of each stored state, and counts for all documents of its job. A version that stores anything
 of a job in a form that the version before it would not read, or would read wrongly, counts it up."""
 
@@ -63,46 +64,14 @@ def is_newer(state_text: str) -> bool:
     return found is not None and int(found[1]) > FORMAT
 
 
-_PENDING: Final = '"pending":[{'
-
-
-def _with_queue(text: str) -> str:
-    """Earlier versions declared bounds that wait for a deadline at once, and stored the former ones beside them."""
+def _of_now(text: str) -> str:
+    found = _FORMAT.match(text)
+    if found is not None and int(found[1]) == FORMAT:
+        return text
     try:
-        state = json.loads(text)
-        _queue_pending(state)
+        return in_form_of_now(text)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CodecError(f"A stored job state cannot be read at pending: {error!r}.") from error
-    return json.dumps(state)
-
-
-def _queue_pending(state: dict[str, Any]) -> None:
-    requirements = state["requirements"]
-    declared, numbers = dict(requirements["bounds"]), dict(requirements.get("state_partitions", ()))
-    state["queued"] = []
-    for one in state.pop("pending"):
-        if one["deadline"] is None:
-            continue
-        former, former_numbers = dict(one["former"]), dict(one.get("former_partitions", ()))
-        begun, taken_back = one.pop("begun", False), one.pop("taken_back", None)
-        change = {name: one.pop(name, ()) for name in ("former", "former_partitions")}
-        one["bounds"] = [(vertex, declared[vertex]) for vertex in former if vertex in declared]
-        one["partitions"] = [(vertex, numbers[vertex]) for vertex in former if vertex in numbers]
-        if begun:
-            one["begun"] = {
-                "version": one["version"],
-                "record": one["record"],
-                "taken_back": taken_back,
-            } | change
-        else:
-            state["taken_back"] = state.get("taken_back") or taken_back
-            requirements["bounds"] = [
-                (vertex, former.get(vertex, own)) for vertex, own in requirements["bounds"]
-            ]
-            kept = [pair for pair in requirements.get("state_partitions", ()) if pair[0] not in former]
-            requirements["state_partitions"] = [*kept, *former_numbers.items()]
-        if one["bounds"]:
-            state["queued"].append(one)
+        raise CodecError(f"A stored job state cannot be read at its top: {error!r}.") from error
 
 
 def _stored_state_type() -> Any:
@@ -193,10 +162,10 @@ def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:
     Raises:
         CodecError: ``text`` is not a state that this version can read.
     """
-    stored = _load(_state_reader, _with_queue(text) if _PENDING in text else text, "job state")
+    stored = _load(_state_reader, _of_now(text), "job state")
     fields = {name: getattr(stored, name) for name in _STATE_FIELDS}
-    if stored.max_parallelism:
-        graph = with_partitions(graph, stored.max_parallelism)
+    if stored.partitions.numbers:
+        graph = with_partitions(graph, stored.partitions.numbers)
     return JobState(graph=graph, options=options, **fields)
 
 

@@ -318,7 +318,7 @@ class Deadlines:
         held = state.requirements.as_dict()
         holds = one.bounds.items() <= held.items()
         self._check(holds, f"{what}: version {one.version} waits no longer, and nothing came of it")
-        if one.former is None or one.on_timeout is OnTimeout.COMMIT or state.taken_back is not None:
+        if one.former is None or one.on_timeout is OnTimeout.COMMIT or state.trial.taken_back is not None:
             return
         if (state.plan_version, state.num_rescales) > (before.plan_version, before.num_rescales):
             # Of several steps in one commit only the last one is seen.

@@ -87,7 +87,7 @@ def _of_job(name: str, told: list[dict[str, Any]], truth: JobTruth, status_now: 
     if attempts != list(range(1, truth.state.attempt + 1)):
         found.append(f"job {name}: events tell of attempts {attempts} of {truth.state.attempt}")
     ends = [one["attempt"] for one in told if one["type"] == "attempt-ended"]
-    if ends != attempts[: len(attempts) - truth.state.attempt_alive]:
+    if ends != attempts[: len(attempts) - truth.state.driver.alive]:
         found.append(f"job {name}: events tell of ends of attempts {ends} of {attempts}")
     found += [f"job {name}: {complaint}" for complaint in _no_changes(told, truth)]
     versions = [one["version"] for one in told if one["type"] == "requirements"]

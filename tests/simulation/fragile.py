@@ -38,7 +38,7 @@ def breaks(attempt: SimAttempt) -> str | None:
 
 def may_put(graph: JobGraph, state: JobState | None) -> bool:
     """A job that has not committed a batch has nothing to go back to."""
-    return limit_of(graph.name) is None or (state is not None and not state.unproven)
+    return limit_of(graph.name) is None or (state is not None and not state.trial.unproven)
 
 
 class Trials:
@@ -81,14 +81,14 @@ class Trials:
     def saved(self, job_id: str, state: JobState) -> None:
         """A state became durable."""
         oracles, world = self._oracles, self._oracles.world
-        taken = state.taken_back
+        taken = state.trial.taken_back
         if taken is not None and taken.cause.is_asked:
             self._refused.setdefault(job_id, (0, 0))
             if self._refused[job_id][0] != state.requirements.version:
                 self._refused[job_id] = (state.requirements.version, state.attempt)
         if not isinstance(state.phase, Executing) or state.plan is None:
             return
-        if state.taken_back is not None:
+        if state.trial.taken_back is not None:
             oracles.count("taken back")
         limit = limit_of(state.graph.name)
         if limit is None or not state.phase.first_batch:
@@ -116,7 +116,7 @@ async def overreach(plane: Incarnation, oracles: Oracles, rng: random.Random) ->
     for job_id, truth in oracles.jobs.items():
         state = truth.state
         limit = None if state is None else limit_of(state.graph.name)
-        if state is None or limit is None or not isinstance(state.phase, Executing) or state.unproven:
+        if state is None or limit is None or not isinstance(state.phase, Executing) or state.trial.unproven:
             continue
         known = max(bounds.upper for _, bounds in state.requirements)
         upper = limit + 1 + (known == limit + 1) + 2 * rng.randint(0, 1)

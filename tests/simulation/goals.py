@@ -33,20 +33,20 @@ def counting_slots(state: JobState) -> int:
 def goal_of(state: JobState, graph: JobGraph | None = None) -> Holds:
     """What the job goes for: what holds, within its policy, but for what was taken back. ``graph``: with other state
     partitions."""
-    back = None if state.taken_back is None else dict(state.taken_back.good)
+    back = None if state.trial.taken_back is None else dict(state.trial.taken_back.good)
     return bounds_now(graph or state.graph, state.requirements, back, state.policy)
 
 
 def asks_for(state: JobState, wanted: Requirements) -> tuple[JobGraph, Holds]:
     """What ``wanted`` asks for, whatever was taken back, with its state partitions: for each vertex with state at least
     as many as its upper bound. Not while a redistribution is under way, or was given up under these requirements."""
-    graph, refused = state.graph, state.repartition_refused
+    graph, refused = state.graph, state.partitions.refused
     same = (wanted.bounds, wanted.state_partitions) == (
         state.requirements.bounds,
         state.requirements.state_partitions,
     )
     given_up = refused is not None and same and refused.requirements_uuid == state.requirements.uuid
-    if state.repartition is None and not given_up:
+    if state.partitions.repartition is None and not given_up:
         upper = {one: own.upper for one, own in declared_within(graph, wanted, state.policy).items()}
         number = dict(wanted.state_partitions)
         vertices = [

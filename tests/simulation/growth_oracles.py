@@ -133,7 +133,7 @@ class Growth:
         """A state became durable."""
         if state.graph.program is None:
             return
-        now = Graph.of(state.graph, state.started, state.attempt)
+        now = Graph.of(state.graph, state.driver.started, state.attempt)
         known = self._graphs.get(job_id)
         self._graphs[job_id] = now
         if before is None or known is None:
@@ -161,7 +161,7 @@ class Growth:
         gone = frozenset() if awaits(before.graph) else known.vertices - now.vertices
         self._forgotten[job_id] = self._forgotten.get(job_id, frozenset()) | gone
         if len(now.vertices) > len(known.vertices):
-            trial = "with a trial" if state.watch or state.taken_back else state.phase.kind
+            trial = "with a trial" if state.trial.watch or state.trial.taken_back else state.phase.kind
             self._oracles.count(f"grown, {trial}")
         if gone:
             self._oracles.count("grown, forgotten")
@@ -259,11 +259,12 @@ class Growth:
                 and all(1 <= count <= plan.slot_count for _, count in plan.parallelism),
                 f"{what}: plan {plan} is not one for the vertices {ids}",
             )
-        if state.declared_minimal and not state.queued and state.phase.kind not in _OVER:
+        if state.supply.minimal and not state.queued and state.phase.kind not in _OVER:
             # State may be about to get other partitions.
             most = {most_slots(state.graph, goal_of(state)), most_slots(*asks_for(state, state.requirements))}
             self._check(
-                state.declared_slots in most, f"{what} asks for {state.declared_slots} slots, not for {most}"
+                state.supply.declared in most,
+                f"{what} asks for {state.supply.declared} slots, not for {most}",
             )
 
     def came(self, state: JobState | None, before: Requirements, wanted: Requirements) -> None:

@@ -250,7 +250,7 @@ class Oracles:
             "promise 1",
             "the requirements in force are not those that are stored",
         )
-        declared, least = state.declared_minimal, declared_least(state)
+        declared, least = state.supply.minimal, declared_least(state)
         if comes_back(state, counting_slots(state)):
             self.count("comes back below its bounds")
             least = groups_of(state.graph)
@@ -320,7 +320,7 @@ class Oracles:
     def fenced(self, attempt: SimAttempt) -> None:
         """Only an attempt that is over is told to exit."""
         state = self.truth(attempt.job_id).state
-        over = state is None or state.attempt > attempt.number or not state.attempt_alive
+        over = state is None or state.attempt > attempt.number or not state.driver.alive
         self.check(over, "promise 3", f"{attempt} was told to exit while it is the live attempt")
 
     def acknowledged(self, attempt: SimAttempt, sent: Sequence[Report], number: int) -> None:
@@ -400,7 +400,7 @@ class Oracles:
         goal, cap = goal_of(state), state.share.cap
         most, least = most_slots(state.graph, goal), least_slots(state.graph, goal)
         wanted = parallelism(state.graph, goal, most if cap is None else min(most, cap))
-        if (state.declared_slots, state.declared_minimal) != (most, least):
+        if (state.supply.declared, state.supply.minimal) != (most, least):
             return f"job {job_id[-2:]} has not declared that it needs {least} to {most} slots"
         if dict(state.plan.parallelism) != wanted:
             return f"job {job_id[-2:]} does not run at its upper bounds: {state.plan.parallelism}"

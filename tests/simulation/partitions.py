@@ -135,7 +135,7 @@ def check_order(attempt: SimAttempt, wanted: dict[str, int]) -> None:
     oracles = attempt.world.oracles
     state = oracles.truth(attempt.job_id).state
     assert state is not None
-    begun = state.repartition
+    begun = state.partitions.repartition
     if state.attempt == attempt.number and isinstance(state.phase, CreatingExecutionGraph):
         oracles.check(
             begun is not None and wanted.items() <= partitions(_analysed(state.graph)).items(),
@@ -155,7 +155,7 @@ def check_writer(attempt: SimAttempt) -> None:
 def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None, state: JobState) -> None:
     """What is being redistributed stays the same until it is done or given up; a job that runs knows its state."""
     truth = oracles.truth(job_id)
-    begun, now = truth.repartition, state.repartition
+    begun, now = truth.repartition, state.partitions.repartition
     checkpoint = oracles.world.checkpoints.get(job_id)
     found = known_partitions(checkpoint, state) if checkpoint is not None else {}
     if begun is not None and now is not None:
@@ -170,7 +170,7 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
         oracles.check(same or is_done, "redistribution", f"{begun} became {now} before it was done")
     # A version that is taken back takes what was given up with it: whoever starts next tells what the state has.
     taken_back = before is not None and before.versions.current != state.versions.current
-    given_up = state.repartition_refused is not None or taken_back
+    given_up = state.partitions.refused is not None or taken_back
     if begun is not None and now is None and not given_up:
         expected = partitions(state.graph)
         oracles.check(
@@ -190,9 +190,9 @@ def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None,
 def known_partitions(checkpoint: Checkpoint, state: JobState) -> dict[str, int]:
     """What there is of the state of each query that the job knows: a program may have started others, or not have
     started one whose state is to be redistributed, or was without anybody being told."""
-    unknown = set(state.repartition.late if state.repartition is not None else ())
+    unknown = set(state.partitions.repartition.late if state.partitions.repartition is not None else ())
     if state.graph.program is not None:
-        unknown |= checkpoint.untold.difference(state.started)
+        unknown |= checkpoint.untold.difference(state.driver.started)
     asked = partitions(state.graph)
     found = {
         key: number for key, number in checkpoint.partitions.items() if key in asked and key not in unknown
@@ -202,7 +202,7 @@ def known_partitions(checkpoint: Checkpoint, state: JobState) -> dict[str, int]:
 
 def without_late(state: JobState) -> JobGraph:
     """The graph of the job, if what is left to queries that have not been started is passed over for a new version."""
-    begun, graph = state.repartition, state.graph
+    begun, graph = state.partitions.repartition, state.graph
     if begun is None:
         return graph
     late = {vertex for key, flow in flows_of(graph).items() if key in begun.late for vertex, _ in flow}

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from app.model.protocol import Report
-from app.model.value import evolve
 from app.scheduler.adaptive import repartition, timeline, trial
 from app.scheduler.adaptive.draft import Draft
 from app.worker.control_plane import ControlPlane
@@ -17,6 +16,7 @@ from app.worker.job.job import Job
 from app.worker.job.mailbox import answer_all
 from app.worker.job.persistence import Change
 from app.worker.job.worker import JobWorker
+from tests.parts import with_part
 from tests.simulation import (
     clusters,
     events_told,
@@ -125,7 +125,7 @@ def redistribution_taken_for_done() -> contextlib.AbstractContextManager[None]:
     """Once an attempt was made at a redistribution of state, it counts as done."""
 
     def failed_try(draft: Draft, _error: str, *, final: bool) -> None:
-        draft.set(repartition=None)
+        draft.set_part("partitions", repartition=None)
 
     return instead(repartition, "failed_try", failed_try)
 
@@ -140,10 +140,13 @@ def redistribution_changes_its_mind() -> contextlib.AbstractContextManager[None]
     original = repartition.begin
 
     def begin(draft: Draft) -> None:
-        begun, draft.state = draft.state.repartition, evolve(draft.state, repartition=None)
+        begun, draft.state = (
+            draft.state.partitions.repartition,
+            with_part(draft.state, "partitions", repartition=None),
+        )
         original(draft)
-        if draft.state.repartition is None:
-            draft.set(repartition=begun)
+        if draft.state.partitions.repartition is None:
+            draft.set_part("partitions", repartition=begun)
 
     return instead(repartition, "begin", begin)
 
@@ -157,7 +160,7 @@ def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
     """Whatever happens to the slots, what was taken back is tried again."""
 
     def lift(draft: Any) -> None:
-        if draft.state.taken_back is not None:
+        if draft.state.trial.taken_back is not None:
             trial.allow_retry(draft)
 
     return instead(trial, "allow_retry_if_cluster_changed", lift)

@@ -30,6 +30,7 @@ from app.scheduler.adaptive.events import QueryStarted
 from app.scheduler.adaptive.state import Rescaling
 from app.worker.job import drivers, persistence
 from app.worker.job.building import Building
+from tests.parts import with_part
 from tests.simulation.planted_batch_bugs import instead
 from tests.simulation.planted_member_bugs import several
 from tests.simulation.programs import MOST_QUERIES
@@ -174,7 +175,7 @@ def running_too_early() -> contextlib.AbstractContextManager[None]:
     original = drafts.status_of
 
     def status_of(state: Any) -> Any:
-        return original(evolve(state, started=("a query",)))
+        return original(with_part(state, "driver", started=("a query",)))
 
     return several(*(instead(owner, "status_of", status_of) for owner in (drafts, persistence)))
 

@@ -28,8 +28,11 @@ def forgets_the_backoff() -> contextlib.AbstractContextManager[None]:
 
     def failed(draft: Any, event: Any) -> None:
         original(draft, event)
-        known = draft.state.local
-        draft.set(local=tuple(evolve(one, restart_ms=min(one.restart_ms, draft.now_ms)) for one in known))
+        known = draft.state.recovery.local
+        draft.set_part(
+            "recovery",
+            local=tuple(evolve(one, restart_ms=min(one.restart_ms, draft.now_ms)) for one in known),
+        )
 
     return instead_of_handler("QueryFailed", failed)
 

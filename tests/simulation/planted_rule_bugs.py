@@ -81,7 +81,7 @@ def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager
 
     def effective(state: Any) -> Any:
         found = original(state)
-        if state.taken_back is None:
+        if state.trial.taken_back is None:
             return found
         return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))
 
@@ -140,7 +140,7 @@ def what_came_and_went_is_trusted() -> contextlib.AbstractContextManager[None]:
     original = in_place.plan_for_slots
 
     def plan_for_slots(draft: Any, previous: Any) -> Any:
-        draft.set(slots_stayed=())
+        draft.set_part("supply", stayed=())
         return original(draft, previous)
 
     return several(

@@ -77,7 +77,7 @@ class PolicyOracles:
             if limits.ceiling is not None and count > limits.ceiling:
                 return f"job {job_id[-2:]} runs {vertex[-2:]} at {count}, above its ceiling {limits.ceiling}"
             # Where its slots are limited, a job has what its lower bounds need, of which floors are a part.
-            if count < floor and state.taken_back is None:
+            if count < floor and state.trial.taken_back is None:
                 return f"job {job_id[-2:]} runs {vertex[-2:]} at {count}, below its floor {floor}"
             if limits:
                 self._oracles.count("at rest within a policy")

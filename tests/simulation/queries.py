@@ -172,8 +172,8 @@ class LocalFailovers:
     def saved(self, job_id: str, state: JobState) -> None:
         """A state became durable."""
         self._check_escalation(job_id, state)
-        for one in state.local:
-            if not one.ordered and (next_ms := state.restart.next_restart_ms) is not None:
+        for one in state.recovery.local:
+            if not one.ordered and (next_ms := state.recovery.strategy.next_restart_ms) is not None:
                 self._not_before_ms.setdefault((job_id, state.attempt, one.number), next_ms)
 
     def called(self, plane: Incarnation, attempt: SimAttempt) -> None:
@@ -182,7 +182,7 @@ class LocalFailovers:
 
     def _check_escalation(self, job_id: str, state: JobState) -> None:
         """Nobody may say that a query is too late before he has listened to its driver for as long."""
-        failure = state.failures[-1][0] if state.failures else None
+        failure = state.recovery.failures[-1][0] if state.recovery.failures else None
         if failure is None or LATE not in failure.error or (job_id, failure.attempt) in self._escalated:
             return
         self._escalated.add((job_id, failure.attempt))

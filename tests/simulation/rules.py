@@ -197,7 +197,7 @@ def comes_back(state: JobState, least: int) -> bool:
     """Whether a job that is down may start with fewer slots than the ``least`` of its bounds: it has committed a batch,
     ran with fewer last, and there are fewer now."""
     last = state.last_plan
-    if state.plan is not None or last is None or state.unproven:
+    if state.plan is not None or last is None or state.trial.unproven:
         return False
     return last.slot_count < least and state.usable_slots < least
 

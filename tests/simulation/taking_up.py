@@ -37,7 +37,7 @@ def asked(state: JobState) -> Asked:
     if isinstance(phase, Restarting) and phase.kill and not phase.stopped:
         return StopMode.KILL
     ends = isinstance(phase, Canceling | Failing) or (isinstance(phase, Restarting) and not phase.stopped)
-    given_up = isinstance(phase, WaitingForResources | RetryingExecutionGraphCreation) and state.attempt_alive
+    given_up = isinstance(phase, WaitingForResources | RetryingExecutionGraphCreation) and state.driver.alive
     return StopAttempt if ends or given_up else None
 
 

@@ -40,8 +40,8 @@ class Words:
             return
         wrong = _outside(self._oracles, state)
         versions = (state.requirements.version, state.policy.version)
-        what = (wrong, versions, state.taken_back, state.phase.kind)
-        if (wrong or state.taken_back is not None) and self._asked.get(job_id) != what:
+        what = (wrong, versions, state.trial.taken_back, state.phase.kind)
+        if (wrong or state.trial.taken_back is not None) and self._asked.get(job_id) != what:
             self._asked[job_id] = what
             self._oracles.count("outside the bounds" if wrong else "asked what was taken back")
             plane.spawn(self._ask(plane, job_id))
@@ -74,7 +74,7 @@ class Words:
         oracles.check(
             not without_cause, "promise 5", f"{job}: {without_cause} are within bounds: {said.violations}"
         )
-        if state.taken_back is not None and isinstance(state.phase, Executing):
+        if state.trial.taken_back is not None and isinstance(state.phase, Executing):
             oracles.check(
                 any("was taken back" in one for one in said.sentences),
                 "rollback",

@@ -41,7 +41,7 @@ def explanation(value: Explanation) -> schema.Explanation:
         },
         reactive=state.options.is_reactive,
         rollback=_rollback(state),
-        on_trial_until_ms=None if state.watch is None else state.watch.until_ms,
+        on_trial_until_ms=None if state.trial.watch is None else state.trial.watch.until_ms,
         queued=_queued(state),
         cancelable_rescales=[one.record for one in cancelable_of(state)],
         sentences=list(value.sentences),
@@ -86,7 +86,7 @@ def _slot_share(value: Explanation) -> declared.ShareExplained:
 
 
 def _rollback(state: JobState) -> schema.RollbackExplained | None:
-    taken = state.taken_back
+    taken = state.trial.taken_back
     if taken is None:
         return None
     return made_of(

@@ -291,8 +291,8 @@ def execution_result(view: JobView) -> schema.ExecutionResult:
 
 
 def _failure_cause(view: JobView) -> schema.FailureCause:
-    if view.state.failures:
-        failure = view.state.failures[-1][0]
+    if view.state.recovery.failures:
+        failure = view.state.recovery.failures[-1][0]
         stack = failure.stack or failure.error
         return schema.FailureCause(class_name=exception_name(failure.error), stack_trace=stack)
     cause = getattr(view.state.phase, "cause", None) or "The job failed."
@@ -322,7 +322,7 @@ def render_stop(stop: Stop) -> runs.StopStatus:
 
 def exception_history(state: JobState, max_exceptions: int | None = None) -> schema.JobExceptions:
     """``max_exceptions``: the most root exceptions."""
-    groups = [group for group in reversed(state.failures) if group]
+    groups = [group for group in reversed(state.recovery.failures) if group]
     shown = groups if max_exceptions is None else groups[:max_exceptions]
     # The core keeps as many as the option says and counts no more: a full history may have lost older ones.
     full = len(groups) >= state.options.exception_history_size

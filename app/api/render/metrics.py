@@ -64,7 +64,7 @@ def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
     }
     metrics["uptime"] = present_ms if running else 0
     metrics["downtime"] = 0 if running or view.status.is_globally_terminal else present_ms
-    metrics["numRestarts"] = state.num_restarts
+    metrics["numRestarts"] = state.recovery.num_restarts
     metrics["numRescales"] = state.num_rescales
     metrics["lastCheckpointDuration"] = -1
     if view.last_batches:

@@ -195,7 +195,7 @@ def _last_words(view: JobView) -> list[str]:
     """What stands behind the log of a job that has failed: clients of Livy read nothing else."""
     if view.status is not JobStatus.FAILED:
         return []
-    failures = view.state.failures
+    failures = view.state.recovery.failures
     cause = failures[-1][0].error if failures else getattr(view.state.phase, "cause", None)
     return f"Job {view.job_id} is FAILED: {cause or 'the reason is not known.'}".splitlines()
 

@@ -296,7 +296,7 @@ def job_figures(view: JobView, now_ms: int) -> Figures:
         "slots_wanted": state.wanted_slots,
         "slots_held": len(state.slots),
         "slots_used": _used_slots(state),
-        "restarts_total": state.num_restarts,
+        "restarts_total": state.recovery.num_restarts,
         "rescales_total": state.num_rescales,
         "rescale_open_seconds": 0 if record is None else max(0, now_ms - record.start_ms) / 1000,
     }

@@ -22,13 +22,14 @@ def creating_analysed(draft: Draft, event: GraphAnalysed) -> None:
     # A draft is changed in place.
     before = draft.state.graph
     told = {vertex: number for vertex, number in event.stateful if vertex in before.by_id}
-    if draft.state.fixed != event.fixed:
-        draft.set(fixed=event.fixed)
+    if draft.state.driver.fixed != event.fixed:
+        draft.set_part("driver", fixed=event.fixed)
     if (graph := analysed(before, told)) is before:
         return
     # What bounds have asked for since the driver was given its graph is not there yet.
     graph = with_partitions(graph, tuple(one for one in told.items() if before.by_id[one[0]].is_assumed))
-    draft.set(graph=graph, max_parallelism=numbers_of(graph) if draft.state.max_parallelism else ())
+    draft.set(graph=graph)
+    draft.set_part("partitions", numbers=numbers_of(graph) if draft.state.partitions.numbers else ())
     repartition.pass_over_stateless(draft)
     # A vertex that keeps state in a new version, and did not before.
     repartition.lower_plans(draft)
@@ -82,7 +83,7 @@ def _possible_numbers(state: JobState) -> tuple[Numbers, list[str]]:
         vertex = state.graph.by_id[vertex_id]
         why = None
         if number != vertex.max_parallelism:
-            why = why_fixed(state.graph, state.options, vertex, number, state.fixed)
+            why = why_fixed(state.graph, state.options, vertex, number, state.driver.fixed)
         if why is None:
             possible.append((vertex_id, number))
         else:
@@ -98,5 +99,5 @@ def _refusal(state: JobState, before: JobGraph, vertex_id: str, own: Bounds) -> 
     about = f"The upper bound of {vertex.name} is {vertex.max_parallelism} and not {own.upper}"
     if before.by_id[vertex_id].max_is_assumed and own.upper == MAX_PARALLELISM_LIMIT:
         return f"{about}, which stood for the highest one."
-    why = why_fixed(state.graph, state.options, vertex, own.upper, state.fixed)
+    why = why_fixed(state.graph, state.options, vertex, own.upper, state.driver.fixed)
     return None if why is None else f"{about}. {why}"

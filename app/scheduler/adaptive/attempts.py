@@ -12,6 +12,7 @@ from app.scheduler.adaptive import repartition, timeline, transition_manager, tr
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import AttemptRunning
+from app.scheduler.adaptive.failure_state import RestartState
 from app.scheduler.adaptive.goal import longest_cooldown_ms
 from app.scheduler.adaptive.in_place import plan_for_slots
 from app.scheduler.adaptive.journal import AttemptBegun
@@ -20,7 +21,6 @@ from app.scheduler.adaptive.state import (
     Executing,
     JobState,
     Restarting,
-    RestartState,
     WaitingForResources,
 )
 
@@ -43,19 +43,14 @@ def create_execution_graph(draft: Draft) -> None:
     plan = plan_for_slots(draft, state.last_plan)
     if plan is None:
         raise draft.refuse("There are too few slots for an attempt")
-    reuse = state.driver_waiting
+    reuse = state.driver.waits
     rung = Rung.QUERY_RESTART if reuse else Rung.NEW_DRIVER
-    if state.repartition is not None:
+    if state.partitions.repartition is not None:
         rung = max(rung, Rung.STATE_REPARTITION, key=tuple(Rung).index)
     timeline.plan_chosen(draft, plan, rung)
     draft.tell(AttemptBegun(state.attempt + 1))
-    draft.set(
-        attempt=state.attempt + 1,
-        plan_version=plan.version,
-        attempt_alive=True,
-        driver_waiting=False,
-        started=(),
-    )
+    draft.set(attempt=state.attempt + 1, plan_version=plan.version)
+    draft.set_part("driver", alive=True, waits=False, started=())
     draft.enter(CreatingExecutionGraph(plan, blind=state.cluster_unreachable))
     draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
     draft.arm(START_TIMER, draft.now_ms + start_timeout_ms(draft.state))
@@ -63,7 +58,7 @@ def create_execution_graph(draft: Draft) -> None:
 
 def start_timeout_ms(state: JobState) -> int:
     """How long an attempt may take until it runs."""
-    longer_ms = state.options.repartition_timeout_ms if state.repartition is not None else 0
+    longer_ms = state.options.repartition_timeout_ms if state.partitions.repartition is not None else 0
     return state.options.start_timeout_ms + state.options.cluster_start_ms + longer_ms
 
 
@@ -74,15 +69,12 @@ def take_up_plan(draft: Draft, event: AttemptRunning) -> bool:
         return False
     if event.begun:
         repartition.leave_to_queries(draft)
-    if draft.state.repartition is not None and not draft.state.repartition.late:
+    if draft.state.partitions.repartition is not None and not draft.state.partitions.repartition.late:
         raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
     before = draft.state.last_plan
-    draft.set(
-        plan=phase.plan,
-        last_plan=phase.plan,
-        creation_retry=RestartState(),
-        slots_stayed=(),
-    )
+    draft.set(plan=phase.plan, last_plan=phase.plan)
+    draft.set_part("recovery", creation=RestartState())
+    draft.set_part("supply", stayed=())
     trial.put_on_trial(draft, phase.plan, before, event.before, ran=False)
     timeline.redraw_for_plan_in_force(draft, phase.plan)
     return True

@@ -42,7 +42,7 @@ def last_taken_back(state: JobState) -> TakenBack | None:
     """What was taken back, and holds now or comes back with the bounds before those that are not in force yet."""
     begun = [one.begun for one in state.queued]
     kept = [change.taken_back for change in (*begun, state.open_change) if change is not None]
-    return next((one for one in (state.taken_back, *kept) if one is not None), None)
+    return next((one for one in (state.trial.taken_back, *kept) if one is not None), None)
 
 
 def capped_by_partitions(graph: JobGraph, parallelism: Parallelism) -> Parallelism:
@@ -66,9 +66,9 @@ def ran_as_before(state: JobState, plan_version: int) -> bool:
     ``plan_version``: as in `trial_of`. It may be that of a plan which another one has replaced on its way.
     """
     last, coming = state.last_plan, state.coming_plan
-    if last is None or state.taken_back is not None:
+    if last is None or state.trial.taken_back is not None:
         return True
-    if state.watch is not None:
+    if state.trial.watch is not None:
         return False
     if 0 < plan_version <= last.version:
         return True
@@ -90,7 +90,7 @@ def is_excused(state: JobState, failure: Failure) -> bool:
         recent = other.at_ms >= failure.at_ms - LATELY_MS
         return earlier and recent and not other.on_trial and _essence(other) == _essence(failure)
 
-    return failure.by_files or any(same(other) for group in state.failures for other in group)
+    return failure.by_files or any(same(other) for group in state.recovery.failures for other in group)
 
 
 def _essence(failure: Failure) -> tuple[str | None, str]:
@@ -103,9 +103,9 @@ def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Watch | None
     ``plan_version``: the newest plan that the job had begun a batch with, 0 if unknown. A plan that is on its way is
     not to blame if nothing ran at it; if it is, its watch has not begun.
     """
-    if not is_watched(state) or state.taken_back is not None or state.last_plan is None:
+    if not is_watched(state) or state.trial.taken_back is not None or state.last_plan is None:
         return None
-    watch, coming = state.watch, state.coming_plan
+    watch, coming = state.trial.watch, state.coming_plan
     starting = isinstance(state.phase, CreatingExecutionGraph)
     if watch is not None and is_over(watch, at_ms) and not starting:
         watch = None
@@ -114,7 +114,7 @@ def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Watch | None
         if watch is None or watch.tried == good:
             return None
         return evolve(watch, good=good)
-    if coming.parallelism == good or (watch is None and state.unproven):
+    if coming.parallelism == good or (watch is None and state.trial.unproven):
         return None
     if watch is not None and coming.parallelism == watch.tried:
         return evolve(watch, good=good)

@@ -307,7 +307,7 @@ def _forget_what_is_over(draft: Draft) -> None:
 def _is_over(state: JobState, one: Patch) -> bool:
     if one.begun is None:
         return holds_already(state, one)
-    slots, back = QueuedSlots.of(state), state.taken_back
+    slots, back = QueuedSlots.of(state), state.trial.taken_back
     if back is not None and slots.is_met(one, dict(back.tried)):
         return True
     return state.plan is not None and slots.is_met(one, dict(state.plan.parallelism))
@@ -374,9 +374,9 @@ def _replace(draft: Draft, one: Patch, **changes: Any) -> None:
 
 def _take_version(draft: Draft, requirements: Requirements, queued: tuple[Patch, ...]) -> None:
     """Another version of the requirements, with the bounds that hold: what was given up under them stays so."""
-    refused = draft.state.repartition_refused
+    refused = draft.state.partitions.refused
     if refused is not None and draft.state.is_repartition_given_up:
-        draft.set(repartition_refused=evolve(refused, requirements_uuid=requirements.uuid))
+        draft.set_part("partitions", refused=evolve(refused, requirements_uuid=requirements.uuid))
     draft.set_requirements(requirements, queued=queued)
     if draft.state.timeline.open is not None:
         timeline.keep_open(draft)

@@ -63,6 +63,16 @@ class TakenBack:
 
 
 @value
+class Trial:
+    """``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
+    ``unproven``: no plan that was in force has committed a batch, so there is none to go back to."""
+
+    watch: Watch | None = None
+    taken_back: TakenBack | None = None
+    unproven: bool = False
+
+
+@value
 class Change:
     """Version ``version`` of the requirements has other bounds than the one before, and rescale record ``record`` is of
     that change.

@@ -152,6 +152,10 @@ class Draft:
         for name, value in changes.items():
             setattr(self.state, name, value)
 
+    def set_part(self, part: str, **changes: Any) -> None:
+        """Replace fields of a part of the state, such as its ``trial``."""
+        self.set(**{part: evolve(getattr(self.state, part), **changes)})
+
     def set_timeline(self, **changes: Any) -> None:
         """Replace fields of the rescale timeline."""
         own = self._timeline
@@ -242,7 +246,7 @@ class Draft:
     def set_started(self, started: tuple[str, ...]) -> None:
         """Replace the queries that the program has started: with the first one the job is RUNNING."""
         before, since = status_of(self.state), self.state.status_since_ms
-        self.set(started=started)
+        self.set_part("driver", started=started)
         self._note_status(before, since)
 
     def _note_status(self, before: JobStatus, since: tuple[tuple[JobStatus, int], ...]) -> None:

@@ -48,12 +48,8 @@ def finish(
     break_off_stop(draft, cause or f"The job ended as {status} before it was stopped.")
     draft.enter(Finished(status, cause))
     mark_dead(draft)
-    draft.set(
-        slots=(),
-        idle_since_ms=(),
-        declared_slots=0,
-        declared_minimal=0,
-    )
+    draft.set(slots=())
+    draft.set_part("supply", idle_since_ms=(), declared=0, minimal=0)
     draft.emit(JobTerminated())
 
 
@@ -82,7 +78,7 @@ def _close_canceled(draft: Draft, event: CancelRequested) -> str:
 
 def _kill(draft: Draft) -> bool:
     """Kill the attempt and the process that waits, if they may live; False if neither can."""
-    if not draft.state.attempt_alive and not draft.state.driver_waiting:
+    if not draft.state.driver.alive and not draft.state.driver.waits:
         return False
     order_stop(draft, StopMode.KILL)
     return True
@@ -92,7 +88,7 @@ def _kill(draft: Draft) -> bool:
 
 
 def cancel_unstarted(draft: Draft, event: CancelRequested) -> None:
-    if draft.state.attempt_alive or draft.state.driver_waiting:
+    if draft.state.driver.alive or draft.state.driver.waits:
         cancel(draft, event)
     else:
         _close_canceled(draft, event)
@@ -101,7 +97,7 @@ def cancel_unstarted(draft: Draft, event: CancelRequested) -> None:
 
 def fail_unstarted(draft: Draft, event: GlobalFailure) -> None:
     failure = record_failure(draft, failure_of(draft, event), root=True)
-    if draft.state.attempt_alive or draft.state.driver_waiting:
+    if draft.state.driver.alive or draft.state.driver.waits:
         fail(draft, failure)
     else:
         finish(draft, JobStatus.FAILED, failure.error)

@@ -80,7 +80,7 @@ def _review(draft: Draft, *, resources: bool, trigger: bool = False) -> None:
     before = draft.phase_as(Executing).manager
     view = attainable_now(draft)
     if view.outlook.sufficient and resources and draft.state.timeline.open is None:
-        message = draft.state.slots_reason
+        message = draft.state.supply.reason
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
     moved, outcome = transition_manager.on_change(before, view.outlook, draft.now_ms)
     if trigger and outcome is not ManagerOutcome.TRANSITION:
@@ -275,7 +275,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     if not phase.first_batch and event.plan_version >= plan.version:
         _confirm(draft, event.measured)
     phase = draft.phase_as(Executing)
-    if draft.state.watch is not None and phase.first_batch and _take_back_slow(draft, event):
+    if draft.state.trial.watch is not None and phase.first_batch and _take_back_slow(draft, event):
         return
     if transition_manager.waits_for_change(phase.manager):
         return
@@ -291,7 +291,7 @@ def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
     if draft.state.cluster_unreachable:
         return False
     why = trial.weigh(draft, event)
-    watch = draft.state.watch
+    watch = draft.state.trial.watch
     if why is None or watch is None or draft.state.timeline.open is not None:
         return False
     taken = trial.condemn(draft, watch, why)

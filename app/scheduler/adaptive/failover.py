@@ -45,7 +45,7 @@ def handle_failure(
         mark_dead(draft, driver_waiting=driver_waiting)
     if found is not None and trial.take_back(draft, found, failure, Restarting(0, failures=(failure,))):
         return
-    before = draft.state.restart
+    before = draft.state.recovery.strategy
     delay_ms = backoff_or_fail(
         draft, failure, repeated_errors.of_event(draft.state, cause), recoverable=recoverable
     )
@@ -74,7 +74,7 @@ def backoff_or_fail(
         why = f"The failure is not recoverable. {failure.why}".rstrip()
     if why is None:
         decision = restart_strategy.of_job(state, draft.now_ms)
-        draft.set(restart=decision.state)
+        draft.set_part("recovery", strategy=decision.state)
         if decision.delay_ms is not None:
             return decision.delay_ms
         why = f"Recovery is suppressed by {restart_strategy.describe(state.options.restart_strategy)}."

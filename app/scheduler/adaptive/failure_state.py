@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from app.model.value import value
 
 
@@ -52,3 +54,29 @@ class LocalRestart:
     over: bool = False
     unheard: bool = False
     longest_batch_ms: int = 0
+
+
+@value
+class RestartState:
+    """What a restart strategy remembers: attempts counted, when the merge window ends, recent failure times."""
+
+    attempts: int = 0
+    next_restart_ms: int | None = None
+    failure_times_ms: tuple[int, ...] = ()
+
+
+@value
+class Recovery:
+    """What a job has failed with, and how it has come back.
+
+    ``strategy``: what the restart strategy remembers, and ``creation`` that for attempts that could not be started.
+    ``failures``: the exception history. ``user_errors``: what the user's code keeps raising, per query; ``local``:
+    queries restarted alone in this attempt. ``num_restarts``: how often Restarting was entered, also for a rescale.
+    """
+
+    strategy: RestartState = field(default_factory=RestartState)
+    creation: RestartState = field(default_factory=RestartState)
+    failures: tuple[tuple[Failure, ...], ...] = ()
+    user_errors: tuple[UserError, ...] = ()
+    local: tuple[LocalRestart, ...] = ()
+    num_restarts: int = 0

@@ -57,7 +57,7 @@ def note_failure(draft: Draft, event: GlobalFailure | QueryFailed) -> None:
 
 def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> Failure:
     """Add ``failure`` to the history: to the entry of what ended its attempt, or (``root``) as a new one."""
-    history = draft.state.failures
+    history = draft.state.recovery.failures
     last = history[-1][0] if history else None
     if last is not None and not root and last.attempt == failure.attempt and not last.local:
         if len(history[-1]) > MAX_CONCURRENT_FAILURES:
@@ -66,5 +66,5 @@ def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> Fai
     else:
         history = (*history, (failure,))
     draft.tell(failure)
-    draft.set(failures=history[-draft.state.options.exception_history_size :])
+    draft.set_part("recovery", failures=history[-draft.state.options.exception_history_size :])
     return failure

@@ -21,8 +21,19 @@ from app.scheduler.adaptive.transition_manager import Outlook, Timing
 from app.scheduler.slots import Demand
 
 BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
-    *("graph", "options", "requirements", "policy", "taken_back", "plan", "last_plan", "unproven"),
-    *("slots", "allowed", "share", "repartition", "repartition_refused", "fixed", "attempt"),
+    *(
+        "graph",
+        "options",
+        "requirements",
+        "policy",
+        "plan",
+        "last_plan",
+        "attempt",
+        "slots",
+        "supply.allowed",
+    ),
+    *("share", "trial.taken_back", "trial.unproven", "driver.fixed"),
+    *("partitions.repartition", "partitions.refused"),
 )
 """What a `Goal` depends on."""
 
@@ -48,7 +59,7 @@ class Goal:
     def of(cls, state: JobState) -> Goal:
         """A job that ran below its lower bounds comes back with what slots there are."""
         graph, bounds = state.goal_graph, state.bounds
-        wanted = bounds if state.taken_back is None else bounds_after_rollback(state)
+        wanted = bounds if state.trial.taken_back is None else bounds_after_rollback(state)
         if state.plan is None and comes_back(state):
             wanted = evolve(wanted, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in wanted))
         now = Demand.of(state.graph, wanted)
@@ -71,7 +82,7 @@ def goal_of(draft: Draft) -> Goal:
 
 def bounds_after_rollback(state: JobState) -> Requirements:
     """The bounds that a plan is made with: the parallelism that is back in force is the most there may be."""
-    bounds, taken = state.bounds, state.taken_back
+    bounds, taken = state.bounds, state.trial.taken_back
     return bounds if taken is None else at_most(state.policy, bounds, dict(taken.good))
 
 
@@ -103,7 +114,9 @@ def comes_back_below(state: JobState, minimal: int) -> bool:
     """Whether the job, started again with the slots of now, would come back although its lower bounds need ``minimal``
     slots: it has neither so many nor ran with so many last."""
     last = state.plan or state.last_plan
-    return last is not None and not state.unproven and max(last.slot_count, state.usable_slots) < minimal
+    return (
+        last is not None and not state.trial.unproven and max(last.slot_count, state.usable_slots) < minimal
+    )
 
 
 def needed_beyond_cap(state: JobState, requirements: Requirements) -> int | None:
@@ -136,7 +149,7 @@ def attainable_now(draft: Draft, *, repartition: bool = True) -> Attainable:
     seen nothing suffices for a restart: what is stopped then might find no slots to start in.
     """
     goal = goal_of(draft)
-    basis, last = (repartition, goal, draft.state.away_since_ms), draft.view
+    basis, last = (repartition, goal, draft.state.supply.away_since_ms), draft.view
     if last is None or not all(map(operator.is_, last[1], basis)):
         last = draft.view = (_attainable(draft.state, goal, repartition=repartition), basis)
     view: Attainable = last[0]

@@ -43,8 +43,8 @@ def take_query_event(draft: Draft, event: QueryStarted | QueryEnded) -> None:
     before = state.graph
     ended = tuple(other for other in before.ended if other != key)
     if isinstance(event, QueryStarted):
-        if key not in state.started:
-            draft.set_started((*state.started, key))
+        if key not in state.driver.started:
+            draft.set_started((*state.driver.started, key))
         if event.begins_anew and key in event.graph.by_id:
             _tell_of_beginning(draft, event.graph.by_id[key].name)
         left_out = tuple(other for other in before.left_out if other != key)
@@ -67,7 +67,9 @@ def hold_late_timer(draft: Draft, before: JobState, _: Event) -> None:
     """Bring the timer for queries that have not come yet in line with the state."""
     state = draft.state
     is_as_before = (
-        state.started is before.started and state.graph is before.graph and state.phase is before.phase
+        state.driver.started is before.driver.started
+        and state.graph is before.graph
+        and state.phase is before.phase
     )
     if is_as_before:
         return
@@ -104,7 +106,11 @@ def as_taken_up(state: JobState) -> JobState:
     """``state`` as the build before may have stored it, without the queries of an attempt in the process of another."""
     is_newest = state.status_since_ms[-1:] and state.status_since_ms[-1][0] is JobStatus.RUNNING
     runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint) and is_newest
-    return evolve(state, started=_not_ended(state.graph)) if runs and state.is_before_query else state
+    return (
+        evolve(state, driver=evolve(state.driver, started=_not_ended(state.graph)))
+        if runs and state.is_before_query
+        else state
+    )
 
 
 def _not_ended(graph: JobGraph) -> tuple[str, ...]:
@@ -136,13 +142,9 @@ def _grow(draft: Draft, graph: JobGraph, event: QueryStarted) -> None:
             pair for pair in state.requirements.state_partitions if pair[0] in graph.by_id
         ),
     )
-    draft.set_graph(
-        graph,
-        requirements,
-        max_parallelism=numbers_of(graph) if state.max_parallelism else (),
-        gone=gone_from(state, graph, draft.now_ms),
-        started=tuple(key for key in state.started if key in graph.by_id),
-    )
+    draft.set_graph(graph, requirements, gone=gone_from(state, graph, draft.now_ms))
+    draft.set_part("partitions", numbers=numbers_of(graph) if state.partitions.numbers else ())
+    draft.set_part("driver", started=tuple(key for key in state.driver.started if key in graph.by_id))
     _add_to_plans(draft, graph, new, is_first=is_first)
     if is_first and state.timeline.open is not None:
         # It is of the start of the job, which its first query is part of.
@@ -176,7 +178,7 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
         return tuple((one.id, min(known[one.id], one.max_parallelism)) for one in graph.vertices)
 
     change_plans(draft, carried)
-    watch, taken = state.watch, state.taken_back
+    watch, taken = state.trial.watch, state.trial.taken_back
     if watch is not None:
         watch = evolve(watch, good=carried(watch.good), tried=carried(watch.tried))
         # All that it had changed may be gone.
@@ -203,7 +205,8 @@ def _add_to_plans(draft: Draft, graph: JobGraph, new: Parallelism, *, is_first: 
             for one in state.queued
         ]
     )
-    draft.set(watch=watch, taken_back=taken, queued=tuple(one for one in waiting if one.bounds))
+    draft.set(queued=tuple(one for one in waiting if one.bounds))
+    draft.set_part("trial", watch=watch, taken_back=taken)
     if (change := state.timeline.change) is not None:
         draft.set_timeline(change=None if is_first else of_graph(change))
 

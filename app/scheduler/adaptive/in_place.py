@@ -22,7 +22,7 @@ def plan_for_slots(draft: Draft, previous: Plan | None, *, version: int | None =
     After a start that was spoiled, for those that stayed, if they do.
     """
     state = draft.state
-    slots = [slot for slot in state.slots if slot.id in state.slots_stayed]
+    slots = [slot for slot in state.slots if slot.id in state.supply.stayed]
     if len(slots) < goal_of(draft).now.minimal:
         slots = list(state.slots)
     return assign(
@@ -82,7 +82,7 @@ def given_back(state: JobState, what: str, plan: Plan) -> str:
     """The sentence that ``what`` of ``plan`` is given back: for other jobs, or because of the job's own cap."""
     cap = state.share.cap
     whom = "" if cap is not None and plan.slot_count > cap else ", for other jobs"
-    return f"{what} are given back{whom}. {state.slots_reason or ''}".rstrip()
+    return f"{what} are given back{whom}. {state.supply.reason or ''}".rstrip()
 
 
 def check_version(draft: Draft, event: PlanApplied) -> None:

@@ -20,7 +20,9 @@ def last_failure(state: JobState) -> Failure | None:
     A streaming job has got over it with the first batch of the next attempt (or with sources that have nothing), a
     BATCH job once no region has to run again.
     """
-    last = next((group[0] for group in reversed(state.failures) if group and not group[0].local), None)
+    last = next(
+        (group[0] for group in reversed(state.recovery.failures) if group and not group[0].local), None
+    )
     if last is None:
         return None
     match state.phase:

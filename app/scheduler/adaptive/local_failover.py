@@ -35,7 +35,7 @@ LOCAL_TIMER: Final = "local-restart"
 
 def due_ms(state: JobState) -> int | None:
     """When something is to be done about a query that was restarted alone; None if nothing is."""
-    pending = [_due_ms(state, one) for one in state.local if not one.over]
+    pending = [_due_ms(state, one) for one in state.recovery.local if not one.over]
     return min([at_ms for at_ms in pending if at_ms is not None], default=None)
 
 
@@ -56,7 +56,7 @@ def _allowed_ms(state: JobState, one: LocalRestart) -> int:
 def query_failed(draft: Draft, event: QueryFailed) -> None:
     """Restart the query alone, or the whole job, or fail."""
     state = draft.state
-    known = next((one for one in state.local if one.query == event.query), None)
+    known = next((one for one in state.recovery.local if one.query == event.query), None)
     if known is not None and event.number <= known.number:
         return
     failure = failure_of(draft, event)
@@ -82,10 +82,11 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
         longest_batch_ms=event.longest_batch_ms,
     )
     draft.tell(Restarted(event.query, event.number, decision.delay_ms))
-    draft.set(
-        restart=decision.state,
-        num_restarts=state.num_restarts + 1,
-        local=(*[other for other in state.local if other.query != event.query], one),
+    draft.set_part(
+        "recovery",
+        strategy=decision.state,
+        num_restarts=state.recovery.num_restarts + 1,
+        local=(*[other for other in state.recovery.local if other.query != event.query], one),
     )
     if decision.delay_ms == 0:
         restart_or_escalate(draft)
@@ -93,11 +94,12 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
 
 def query_recovered(draft: Draft, event: QueryRecovered) -> None:
     """The query has committed a batch since it was started again, or has nothing to do."""
-    draft.set(
+    draft.set_part(
+        "recovery",
         local=tuple(
             evolve(one, over=True) if one.query == event.query and one.number == event.number else one
-            for one in draft.state.local
-        )
+            for one in draft.state.recovery.local
+        ),
     )
 
 
@@ -108,7 +110,9 @@ def event_of_takeover(state: JobState) -> DriverContact | None:
 
 def event_of_first_call(state: JobState) -> DriverContact | None:
     """What is to be told when the driver has called for the first time."""
-    return DriverContact(state.attempt, heard=True) if any(one.unheard for one in state.local) else None
+    return (
+        DriverContact(state.attempt, heard=True) if any(one.unheard for one in state.recovery.local) else None
+    )
 
 
 def driver_contact(draft: Draft, event: DriverContact) -> None:
@@ -120,9 +124,9 @@ def driver_contact(draft: Draft, event: DriverContact) -> None:
         begins = event.heard and one.ordered
         return evolve(one, unheard=not event.heard, restart_ms=draft.now_ms if begins else one.restart_ms)
 
-    known = tuple(seen(one) for one in draft.state.local)
-    if known != draft.state.local:
-        draft.set(local=known)
+    known = tuple(seen(one) for one in draft.state.recovery.local)
+    if known != draft.state.recovery.local:
+        draft.set_part("recovery", local=known)
 
 
 def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRestart | None) -> str | None:
@@ -158,7 +162,7 @@ def _missing_slots(draft: Draft) -> str | None:
 
 def restart_or_escalate(draft: Draft) -> None:
     """Order what has waited for its backoff, and give up what has not got going in its time."""
-    for one in draft.state.local:
+    for one in draft.state.recovery.local:
         due_at_ms = None if one.over else _due_ms(draft.state, one)
         if due_at_ms is None or due_at_ms > draft.now_ms:
             continue
@@ -168,7 +172,9 @@ def restart_or_escalate(draft: Draft) -> None:
             _escalate(draft, evolve(failure, vertex=_sink(draft.state, one)), None)
             return
         begun = evolve(one, ordered=True, restart_ms=draft.now_ms)
-        draft.set(local=tuple(begun if other is one else other for other in draft.state.local))
+        draft.set_part(
+            "recovery", local=tuple(begun if other is one else other for other in draft.state.recovery.local)
+        )
         draft.emit(RestartQuery(draft.state.attempt, one.query, one.number))
 
 
@@ -188,8 +194,8 @@ def hold_local_timer(draft: Draft, _: JobState, __: Event) -> None:
     """Bring the timer in line at the end of a step; what was restarted alone is over with its attempt."""
     state = draft.state
     if not isinstance(state.phase, Executing | Rescaling):
-        if state.local:
-            draft.set(local=())
+        if state.recovery.local:
+            draft.set_part("recovery", local=())
         return
     draft.keep(LOCAL_TIMER, due_ms(state))
 
@@ -207,7 +213,7 @@ def stopping_query_failed(draft: Draft, event: QueryFailed) -> None:
 
 def in_words(state: JobState, now_ms: int) -> list[str]:
     sentences = []
-    for one in state.local:
+    for one in state.recovery.local:
         if one.over:
             continue
         then = _then(state, one, now_ms)

@@ -95,11 +95,11 @@ def _reason(draft: Draft) -> tuple[NoChangeReason, str] | None:
 
 
 def _of_waiting(state: JobState, manager: Manager) -> tuple[NoChangeReason, str] | None:
-    if state.attempt_alive:
+    if state.driver.alive:
         return None
     if state.cluster_unreachable:
         return _UNREACHABLE
-    missing = state.declared_minimal - state.usable_slots
+    missing = state.supply.minimal - state.usable_slots
     if missing > 0:
         sentence = f"{missing} more slot(s) are needed for the lower bounds, without which it is not started."
         return NoChangeReason.SLOTS_MISSING, sentence
@@ -110,10 +110,8 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     state = draft.state
     view = attainable_now(draft)
     if view.parallelism is None:
-        sentence = (
-            f"The lower bounds need {state.declared_minimal} slots, and {view.goal.usable} can be used."
-        )
-        if goal.comes_back_below(state, state.declared_minimal):
+        sentence = f"The lower bounds need {state.supply.minimal} slots, and {view.goal.usable} can be used."
+        if goal.comes_back_below(state, state.supply.minimal):
             sentence += " If the job has to be started again, it starts with what there is."
         return NoChangeReason.SLOTS_MISSING, sentence
     if view.rung is not None:
@@ -126,8 +124,8 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
             NoChangeReason.STABILIZATION,
             f"{change} waits until the slots have been stable, or for a batch.",
         )
-    if state.taken_back is not None:
-        number = state.taken_back.record
+    if state.trial.taken_back is not None:
+        number = state.trial.taken_back.record
         what = f"Rescale {number}" if number else "A rescale"
         return (
             NoChangeReason.TAKEN_BACK,
@@ -140,10 +138,10 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     if view.goal.usable < view.goal.wanted:
         sentence = f"The upper bounds need {view.goal.wanted} slots, and {view.goal.usable} can be used."
         return NoChangeReason.SLOTS_MISSING, sentence
-    if view.goal.wanted < state.declared_slots:
-        sentence = f"The upper bounds need {state.declared_slots} slots, and the cap is {state.share.cap}."
+    if view.goal.wanted < state.supply.declared:
+        sentence = f"The upper bounds need {state.supply.declared} slots, and the cap is {state.share.cap}."
         return NoChangeReason.CAP, sentence
-    refused = state.repartition_refused
+    refused = state.partitions.refused
     if refused is not None and state.is_repartition_given_up:
         return NoChangeReason.REPARTITION_REFUSED, refused.error
     if draft.event_kind in ("RequirementsUpdated", "ScalingPolicyUpdated"):

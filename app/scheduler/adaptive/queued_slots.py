@@ -20,8 +20,8 @@ from app.scheduler.adaptive.state import JobState, Restarting
 from app.scheduler.slots import Demand
 
 _BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
-    *("graph", "options", "requirements", "policy", "queued", "repartition", "repartition_refused", "fixed"),
-    "attempt",
+    *("graph", "options", "requirements", "policy", "queued", "attempt", "driver.fixed"),
+    *("partitions.repartition", "partitions.refused"),
 )
 """What the demands depend on."""
 
@@ -131,7 +131,7 @@ class QueuedSlots:
         state = self._state
         declared, graph = within(state.policy, state.graph, requirements), state.graph
         given_up = requirements.same_as(state.requirements) and state.is_repartition_given_up
-        if state.repartition is None and not given_up:
+        if state.partitions.repartition is None and not given_up:
             graph = state.with_wanted_partitions(declared)
         return Demand.of(graph, declared)
 

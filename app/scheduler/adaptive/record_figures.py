@@ -10,7 +10,8 @@ from app.model.batch import RegionStatus
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord, SlotGroupRescale, VertexRescale
 from app.model.slot_share import SlotShare
-from app.scheduler.adaptive.state import CapRaise, Executing, JobState, StopWithSavepoint
+from app.scheduler.adaptive.state import Executing, JobState, StopWithSavepoint
+from app.scheduler.adaptive.supply_state import CapRaise
 from app.scheduler.slots import Demand
 
 _RUNNING: Final = (Executing.__name__, StopWithSavepoint.__name__)
@@ -79,7 +80,7 @@ def rows_of_new_record(
 
 def cap_change_of(state: JobState) -> SlotShare | CapRaise | None:
     """The change of the cap because of which the job has fewer slots than its plan uses, or more; None if it is not."""
-    plan, cap, raised = state.plan, state.share.cap, state.cap_raise
+    plan, cap, raised = state.plan, state.share.cap, state.supply.cap_raise
     if plan is None:
         return None
     if state.usable_slots < plan.slot_count:

@@ -61,22 +61,24 @@ def begin(draft: Draft) -> None:
     """An attempt is about to be made: it is to redistribute the state, if that is asked for and was not begun. It knows
     nothing of queries that have left the graph, so nothing is left to them any more."""
     state = draft.state
-    begun = state.repartition
+    begun = state.partitions.repartition
     if begun is not None and begun.late:
-        draft.set(repartition=_left_to((key for key in begun.late if key in state.graph.by_id), begun))
+        draft.set_part(
+            "partitions", repartition=_left_to((key for key in begun.late if key in state.graph.by_id), begun)
+        )
     goal = state.goal_graph
     if goal is state.graph:
         return
     before, after = numbers_of(state.graph), numbers_of(goal)
     _adopt(draft, goal)
-    draft.set(repartition=Repartition(before, after, draft.now_ms), repartition_refused=None)
+    draft.set_part("partitions", repartition=Repartition(before, after, draft.now_ms), refused=None)
 
 
 def leave_to_queries(draft: Draft) -> None:
     """The attempt is a program, which has begun: it is redistributed with each query that it starts."""
-    begun = draft.state.repartition
+    begun = draft.state.partitions.repartition
     if begun is not None:
-        draft.set(repartition=_left_to(_concerned(draft.state.graph, begun), begun))
+        draft.set_part("partitions", repartition=_left_to(_concerned(draft.state.graph, begun), begun))
 
 
 def take_partitions_found(draft: Draft, partitions: Numbers) -> bool:
@@ -85,7 +87,7 @@ def take_partitions_found(draft: Draft, partitions: Numbers) -> bool:
     A program may start some queries only later: then the redistribution is done when it is told of those as well.
     """
     state = draft.state
-    begun = state.repartition
+    begun = state.partitions.repartition
     numbers = dict(partitions)
     expected = partitions_of_queries(state.graph)
     as_told = all(numbers.get(key, number) == number for key, number in expected.items())
@@ -100,7 +102,7 @@ def take_partitions_found(draft: Draft, partitions: Numbers) -> bool:
         if words := change_in_words(state.graph, done, dict(begun.after)):
             took_ms = max(0, draft.now_ms - begun.since_ms)
             timeline.note(draft, f"Redistributed {words} ({took_ms} ms after it was begun).")
-    draft.set(repartition=left)
+    draft.set_part("partitions", repartition=left)
     return as_told
 
 
@@ -116,7 +118,7 @@ def take_partitions_found_late(draft: Draft, event: StateRepartitioned) -> None:
 
 def pass_over_stateless(draft: Draft) -> None:
     """Spark has said which vertices keep state: of others there is nothing to redistribute."""
-    begun, graph = draft.state.repartition, draft.state.graph
+    begun, graph = draft.state.partitions.repartition, draft.state.graph
     if begun is None:
         return
     before, after = (
@@ -124,12 +126,12 @@ def pass_over_stateless(draft: Draft) -> None:
         for numbers in (begun.before, begun.after)
     )
     left = evolve(begun, before=before, after=after)
-    draft.set(repartition=left if any(_concerned(graph, left)) else None)
+    draft.set_part("partitions", repartition=left if any(_concerned(graph, left)) else None)
 
 
 def is_left_to_idle(state: JobState) -> bool:
     """Whether only queries that do not run, or have left the graph, have not been redistributed yet."""
-    begun = state.repartition
+    begun = state.partitions.repartition
     if begun is None or not begun.late:
         return False
     idle, known = idle_keys(state), state.graph.by_id
@@ -139,11 +141,11 @@ def is_left_to_idle(state: JobState) -> bool:
 def pass_over_idle(draft: Draft) -> None:
     """What is left to queries that do not run holds up nothing else: their state has the partitions that it had."""
     state = draft.state
-    begun = state.repartition
+    begun = state.partitions.repartition
     if begun is None or not is_left_to_idle(state):
         return
     _adopt(draft, with_partitions(state.graph, _open(state, begun)))
-    draft.set(repartition=None)
+    draft.set_part("partitions", repartition=None)
     lower_plans(draft)
 
 
@@ -164,7 +166,7 @@ def give_up(draft: Draft, error: str) -> None:
     If an attempt ran already, the record is that of its failure, and goes on.
     """
     state = draft.state
-    begun = state.repartition
+    begun = state.partitions.repartition
     if begun is None:
         return
     sentence = (
@@ -172,7 +174,7 @@ def give_up(draft: Draft, error: str) -> None:
     )
     _adopt(draft, with_partitions(state.graph, _open(state, begun)))
     refused = RepartitionRefused(state.requirements.uuid, sentence)
-    draft.set(repartition=None, repartition_refused=refused)
+    draft.set_part("partitions", repartition=None, refused=refused)
     if begun.late:
         timeline.note(draft, sentence)
     else:
@@ -183,19 +185,19 @@ def give_up(draft: Draft, error: str) -> None:
 def failed_try(draft: Draft, error: str, *, final: bool) -> None:
     """An attempt that was to redistribute the state did not start, or ended before all of it was done. ``final``: no
     other is of use."""
-    begun = draft.state.repartition
+    begun = draft.state.partitions.repartition
     if begun is None:
         return
     failed = begun.failed + 1
     if final or failed >= MAX_TRIES:
         give_up(draft, error if final else f"{failed} attempts at it failed, the last one so: {error}")
     else:
-        draft.set(repartition=evolve(begun, failed=failed))
+        draft.set_part("partitions", repartition=evolve(begun, failed=failed))
 
 
 def in_words(state: JobState) -> str | None:
     """What is being redistributed, None if nothing is."""
-    return None if state.repartition is None else _words(state, state.repartition)
+    return None if state.partitions.repartition is None else _words(state, state.partitions.repartition)
 
 
 def to_come_in_words(state: JobState) -> str | None:
@@ -245,4 +247,5 @@ def allows(graph: JobGraph, plan: Plan) -> bool:
 
 
 def _adopt(draft: Draft, graph: JobGraph) -> None:
-    draft.set(graph=graph, max_parallelism=numbers_of(graph))
+    draft.set(graph=graph)
+    draft.set_part("partitions", numbers=numbers_of(graph))

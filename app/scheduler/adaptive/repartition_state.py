@@ -27,3 +27,14 @@ class RepartitionRefused:
 
     requirements_uuid: str
     error: str
+
+
+@value
+class Partitions:
+    """``numbers``: of state partitions of stateful vertices, where they are not what was submitted; the graph has them
+    already. While ``repartition`` is set, the graph has those that the state is to get. ``refused``: the redistribution
+    that was given up last."""
+
+    numbers: tuple[tuple[str, int], ...] = ()
+    repartition: Repartition | None = None
+    refused: RepartitionRefused | None = None

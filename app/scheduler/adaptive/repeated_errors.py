@@ -17,7 +17,7 @@ from app.scheduler.adaptive.state import JobState
 
 def error_counted(state: JobState, query_id: str, what: str, batch_id: int) -> UserError:
     """The error ``what`` of a query in its batch ``batch_id`` (-1 if unknown), with the number of times in a row."""
-    for known in state.user_errors:
+    for known in state.recovery.user_errors:
         if known.query_id == query_id and known.what == what and batch_id <= known.batch_id:
             return evolve(known, times=known.times + 1)
     return UserError(query_id, what, batch_id)
@@ -32,8 +32,8 @@ def of_event(state: JobState, event: AttemptFailed | QueryFailed | None) -> User
 
 def note(draft: Draft, error: UserError) -> None:
     """Take ``error`` down, in the place of what the query failed with before."""
-    others = [one for one in draft.state.user_errors if one.query_id != error.query_id]
-    draft.set(user_errors=(*others, error))
+    others = [one for one in draft.state.recovery.user_errors if one.query_id != error.query_id]
+    draft.set_part("recovery", user_errors=(*others, error))
 
 
 def exhausted(state: JobState, error: UserError | None) -> str | None:
@@ -50,7 +50,7 @@ def exhausted(state: JobState, error: UserError | None) -> str | None:
 
 def forget_passed(draft: Draft, event: BatchCompleted) -> None:
     """A query that has committed a batch has got over what it failed with before that."""
-    if draft.state.user_errors:
+    if draft.state.recovery.user_errors:
         forget(draft, event.query_id, event.batch_id)
 
 
@@ -58,12 +58,12 @@ def forget(draft: Draft, query_id: str, batch_id: int | None = None) -> None:
     """A query has got further, up to ``batch_id``; None if it is done, whatever it failed with. The job has, too."""
     kept = tuple(
         one
-        for one in draft.state.user_errors
+        for one in draft.state.recovery.user_errors
         if one.query_id not in ("", query_id)
         or (one.query_id and batch_id is not None and batch_id < one.batch_id)
     )
-    if len(kept) < len(draft.state.user_errors):
-        draft.set(user_errors=kept)
+    if len(kept) < len(draft.state.recovery.user_errors):
+        draft.set_part("recovery", user_errors=kept)
 
 
 def in_words(state: JobState) -> list[str]:
@@ -72,5 +72,5 @@ def in_words(state: JobState) -> list[str]:
         return []
     return [
         f"{one.what} came {one.times} time(s) in a row without getting further; after {limit} the job fails."
-        for one in state.user_errors
+        for one in state.recovery.user_errors
     ]

@@ -46,13 +46,13 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     state = draft.state
     was, update = state.requirements, event if isinstance(event, RequirementsUpdated) else None
     undone = None if update is None else update.undoes
-    may_be_back = state.taken_back or state.queued or state.timeline.change
+    may_be_back = state.trial.taken_back or state.queued or state.timeline.change
     taken = last_taken_back(state) if may_be_back else None
     if taken is None and isinstance(undone, Change):
         taken = undone.taken_back
     how = _end_open_record(draft, update)
     cause, lifted = _take_over(draft, event, taken)
-    if draft.state.repartition is not None:
+    if draft.state.partitions.repartition is not None:
         repartition.make_way(draft)
     if goal_of(draft).whole.graph is not draft.state.graph:
         repartition.adopt_free(draft)
@@ -62,7 +62,7 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     if update is not None and update.patch is None:
         _remember(draft, was, taken if lifted else None, undone=undone is not None)
     if not lifted and taken is not None and last_taken_back(draft.state) is None:
-        draft.set(taken_back=taken, watch=None)
+        draft.set_part("trial", taken_back=taken, watch=None)
 
 
 class _Telling(Enum):
@@ -133,7 +133,7 @@ def _remember(draft: Draft, was: Requirements, lifted: TakenBack | None, *, undo
 def _take_over(draft: Draft, event: BoundsUpdated, taken: TakenBack | None) -> tuple[TriggerCause, bool]:
     """The cause of a record for ``event``; and whether what was ``taken`` back, or given up, may be tried again: it may
     if other bounds count now, or if the same ones are declared once more."""
-    declared, refused = draft.state.requirements, draft.state.repartition_refused
+    declared, refused = draft.state.requirements, draft.state.partitions.refused
     if taken is None and refused is None:
         return take_bounds(draft, event), True
     counted = draft.state.bounds
@@ -143,10 +143,10 @@ def _take_over(draft: Draft, event: BoundsUpdated, taken: TakenBack | None) -> t
     same = (counts.bounds, counts.state_partitions) == (counted.bounds, counted.state_partitions)
     if same and not (update is not None and update.requirements.same_as(declared)):
         if refused is not None and refused.requirements_uuid == declared.uuid:
-            draft.set(repartition_refused=evolve(refused, requirements_uuid=counts.uuid))
+            draft.set_part("partitions", refused=evolve(refused, requirements_uuid=counts.uuid))
         return cause, False
     if update is None:
-        draft.set(repartition_refused=None)
+        draft.set_part("partitions", refused=None)
     elif update.undoes is not None:
         return cause, False
     trial.allow_retry(draft)
@@ -172,17 +172,18 @@ def _what_came_back(state: JobState, undone: Patch | Change, why: str) -> str:
 def replace_slots(draft: Draft, event: SlotsChanged) -> None:
     slots = {slot.id: slot for slot in event.slots}
     state = draft.state
-    since_ms = state.away_since_ms if state.cluster_unreachable else draft.now_ms
+    since_ms = state.supply.away_since_ms if state.cluster_unreachable else draft.now_ms
     has_all = state.usable_slots >= state.wanted_slots
-    if state.cap_raise is not None and (has_all or not state.slot_ids <= slots.keys()):
+    if state.supply.cap_raise is not None and (has_all or not state.slot_ids <= slots.keys()):
         # What comes from now on comes for another reason.
-        draft.set(cap_raise=None)
-    draft.set(
-        slots=tuple(slots.values()),
+        draft.set_part("supply", cap_raise=None)
+    draft.set(slots=tuple(slots.values()))
+    draft.set_part(
+        "supply",
         allowed=event.allowed,
-        slots_reason=event.reason,
-        slots_coming=event.coming,
-        slots_stayed=tuple([one for one in draft.state.slots_stayed if one in slots]),
+        reason=event.reason,
+        coming=event.coming,
+        stayed=tuple([one for one in draft.state.supply.stayed if one in slots]),
         away_since_ms=since_ms if event.cluster_unreachable else None,
     )
     trial.allow_retry_if_cluster_changed(draft)
@@ -205,7 +206,7 @@ def wait_anew(draft: Draft) -> None:
 
 def waiting_outlook(state: JobState, goal: Goal) -> Outlook:
     """No attempt is started while another may live, nor while the cluster is unreachable, whatever the slots."""
-    held = 0 if state.attempt_alive or state.cluster_unreachable else state.usable_slots
+    held = 0 if state.driver.alive or state.cluster_unreachable else state.usable_slots
     timing = Timing(stabilization_ms=stabilization_ms(state))
     if not held:
         return Outlook(sufficient=False, desired=False, timing=timing)
@@ -226,4 +227,4 @@ def stabilization_ms(state: JobState) -> int:
         return set_ms
     streaming = state.graph.type is JobType.STREAMING
     by_restart = streaming and not all([one.in_place is InPlace.YES for one in state.graph.vertices])
-    return FLINK_STABILIZATION_MS if by_restart or state.slots_coming else 0
+    return FLINK_STABILIZATION_MS if by_restart or state.supply.coming else 0

@@ -14,7 +14,8 @@ from typing import Final
 
 from app.model.option_values import MAX_COUNT, format_duration_ms
 from app.model.options import RestartStrategyOptions
-from app.scheduler.adaptive.state import JobState, RestartState
+from app.scheduler.adaptive.failure_state import RestartState
+from app.scheduler.adaptive.state import JobState
 
 _LARGE: Final = 2.0**50
 """Far above any backoff, and far below where floats stop being exact about milliseconds."""
@@ -30,15 +31,18 @@ class RestartDecision:
 
 def of_job(state: JobState, now_ms: int) -> RestartDecision:
     """`on_failure` by the options and the history of a job."""
-    return on_failure(state.options.restart_strategy, state.restart, now_ms, state.job_id)
+    return on_failure(state.options.restart_strategy, state.recovery.strategy, now_ms, state.job_id)
 
 
 def is_first(before: RestartState, state: JobState) -> bool:
     """Whether the failure that was just counted is the first in a row, of a job that has committed a batch and has no
     strategy of its own: an end of its driver from outside is no reason to wait then."""
-    if state.unproven or state.options.restart_strategy != RestartStrategyOptions():
+    if state.trial.unproven or state.options.restart_strategy != RestartStrategyOptions():
         return False
-    return state.restart.attempts == 1 and state.restart.next_restart_ms != before.next_restart_ms
+    return (
+        state.recovery.strategy.attempts == 1
+        and state.recovery.strategy.next_restart_ms != before.next_restart_ms
+    )
 
 
 def on_failure(
@@ -132,7 +136,7 @@ def describe(options: RestartStrategyOptions) -> str:
 
 def in_words(state: JobState, now_ms: int) -> list[str]:
     """How many failures count now, and by which strategy."""
-    options, counted = state.options.restart_strategy, state.restart
+    options, counted = state.options.restart_strategy, state.recovery.strategy
     count = counted.attempts
     if options.type == "failure-rate":
         since_ms = now_ms - options.failure_rate_interval_ms

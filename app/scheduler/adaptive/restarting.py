@@ -31,10 +31,10 @@ from app.scheduler.adaptive.versions import Coming
 
 def restarting_entered(draft: Draft, _: None) -> None:
     """Count it, and stop the attempt if there is any."""
-    phase, number = draft.phase_as(Restarting), draft.state.num_restarts + 1
+    phase, number = draft.phase_as(Restarting), draft.state.recovery.num_restarts + 1
     draft.tell(Restarted(None, number, phase.backoff_ms))
-    draft.set(num_restarts=number)
-    if not draft.state.attempt_alive:
+    draft.set_part("recovery", num_restarts=number)
+    if not draft.state.driver.alive:
         _stopped(draft)
         return
     boundary = StopMode.DRAIN if phase.drain else StopMode.BOUNDARY
@@ -62,7 +62,7 @@ def _go_on(draft: Draft) -> None:
     """
     state = draft.state
     target = draft.phase_as(Restarting).target
-    if state.cluster_unreachable and not state.driver_waiting:
+    if state.cluster_unreachable and not state.driver.waits:
         wait_for_slots(draft)
     elif target is not None and dict(target) == goal_of(draft).whole.parallelism(state.usable_slots):
         create_execution_graph(draft)

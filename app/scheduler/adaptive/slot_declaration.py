@@ -14,15 +14,8 @@ from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import Event, SlotShareUpdated
 from app.scheduler.adaptive.goal import Goal, goal_of
 from app.scheduler.adaptive.queued_slots import QueuedSlots
-from app.scheduler.adaptive.state import (
-    Canceling,
-    CapRaise,
-    Created,
-    Failing,
-    Finished,
-    JobState,
-    Restarting,
-)
+from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState, Restarting
+from app.scheduler.adaptive.supply_state import CapRaise
 
 IDLE_TIMER = "slot-idle"
 
@@ -49,17 +42,17 @@ def declare_slots(draft: Draft, before: JobState, _: Event) -> None:
     state = draft.state
     if not isinstance(state.phase, Created | Failing | Canceling | Finished):
         asked = asked_for(state, goal_of(draft))
-        if asked != (state.declared_slots, state.declared_minimal):
-            draft.set(declared_slots=asked[0], declared_minimal=asked[1])
+        if asked != (state.supply.declared, state.supply.minimal):
+            draft.set_part("supply", declared=asked[0], minimal=asked[1])
             draft.emit(DeclareResources(*asked))
     after = draft.state
     if not isinstance(after.phase, Finished) and (
         after.slots is not before.slots
         or after.phase is not before.phase
         or after.plan is not before.plan
-        or after.declared_slots != before.declared_slots
-        or after.allowed != before.allowed
-        or after.attempt_alive != before.attempt_alive
+        or after.supply.declared != before.supply.declared
+        or after.supply.allowed != before.supply.allowed
+        or after.driver.alive != before.driver.alive
         or after.timers is not before.timers
     ):
         _settle_surplus(draft)
@@ -70,16 +63,16 @@ def _note_change(draft: Draft, before: JobState) -> None:
     after = draft.state
     if after.slots is before.slots or set(after.slots) == set(before.slots):
         return
-    draft.set(slots_changed_ms=draft.now_ms)
-    if before.slots_stayed:
+    draft.set_part("supply", changed_ms=draft.now_ms)
+    if before.supply.stayed:
         # What left and comes again has not stayed.
         held = after.slot_ids
-        draft.set(slots_stayed=tuple(one for one in after.slots_stayed if one in held))
+        draft.set_part("supply", stayed=tuple(one for one in after.supply.stayed if one in held))
 
 
 def take_share(draft: Draft, event: SlotShareUpdated) -> None:
     """Note another weight, priority or cap, and declare the slots again: the arbiter decides what follows."""
-    share, known = event.share, draft.state.cap_raise
+    share, known = event.share, draft.state.supply.cap_raise
     if share.cap != draft.state.share.cap:
         before = known.before if known else draft.state.share.cap
         if before is None or (share.cap is not None and share.cap <= before):
@@ -87,10 +80,11 @@ def take_share(draft: Draft, event: SlotShareUpdated) -> None:
         else:
             known = CapRaise(before, share.requested_by, share.reason)
     draft.tell(share)
-    draft.set(share=share, cap_raise=known)
+    draft.set(share=share)
+    draft.set_part("supply", cap_raise=known)
     state = draft.state
-    if state.declared_slots:
-        draft.emit(DeclareResources(state.declared_slots, state.declared_minimal))
+    if state.supply.declared:
+        draft.emit(DeclareResources(state.supply.declared, state.supply.minimal))
 
 
 def _settle_surplus(draft: Draft) -> None:
@@ -98,8 +92,8 @@ def _settle_surplus(draft: Draft) -> None:
     _give_back(draft)
     state = draft.state
     idle = _surplus(state, draft.now_ms)
-    if idle != state.idle_since_ms:
-        draft.set(idle_since_ms=idle)
+    if idle != state.supply.idle_since_ms:
+        draft.set_part("supply", idle_since_ms=idle)
     oldest_ms = min((since for _, since in idle), default=None)
     draft.keep(IDLE_TIMER, None if oldest_ms is None else oldest_ms + state.options.slot_idle_timeout_ms)
 
@@ -108,12 +102,12 @@ def release_idle(draft: Draft) -> None:
     """Give back the slots whose idle timeout is over."""
     state = draft.state
     limit_ms = draft.now_ms - state.options.slot_idle_timeout_ms
-    over = tuple(slot for slot, since in state.idle_since_ms if since <= limit_ms)
+    over = tuple(slot for slot, since in state.supply.idle_since_ms if since <= limit_ms)
     draft.disarm(IDLE_TIMER)
     if over:
-        draft.set(
-            slots=tuple(slot for slot in state.slots if slot.id not in over),
-            idle_since_ms=tuple(one for one in state.idle_since_ms if one[0] not in over),
+        draft.set(slots=tuple(slot for slot in state.slots if slot.id not in over))
+        draft.set_part(
+            "supply", idle_since_ms=tuple(one for one in state.supply.idle_since_ms if one[0] not in over)
         )
         draft.emit(ReleaseSlots(over))
 
@@ -122,7 +116,7 @@ def _give_back(draft: Draft) -> None:
     """Release slots for other jobs as soon as neither a plan nor an attempt that is being killed uses them."""
     state = draft.state
     excess = len(state.slots) - state.usable_slots
-    if excess <= 0 or (state.attempt_alive and not state.plans):
+    if excess <= 0 or (state.driver.alive and not state.plans):
         return
     over = {slot.id for slot in _least_needed(state, excess)}
     if over:
@@ -131,10 +125,10 @@ def _give_back(draft: Draft) -> None:
 
 
 def _surplus(state: JobState, now_ms: int) -> tuple[tuple[str, int], ...]:
-    excess = len(state.slots) - state.declared_slots
-    if excess <= 0 or state.declared_slots == 0:
+    excess = len(state.slots) - state.supply.declared
+    if excess <= 0 or state.supply.declared == 0:
         return ()
-    known = dict(state.idle_since_ms)
+    known = dict(state.supply.idle_since_ms)
     return tuple([(slot.id, known.get(slot.id, now_ms)) for slot in _least_needed(state, excess)])
 
 
@@ -144,7 +138,7 @@ def _least_needed(state: JobState, count: int) -> list[Slot]:
     unused = [slot for slot in state.slots if slot.id not in used]
     if len(unused) <= count:
         return unused
-    known = dict(state.idle_since_ms)
+    known = dict(state.supply.idle_since_ms)
     before = state.last_plan.slot_ids if state.last_plan else set()
     load: dict[str, int] = {}
     for slot in state.slots:
@@ -171,8 +165,8 @@ def may_release_otherwise(before: JobState, after: JobState) -> bool:
     """Whether the releasable slots of the job may be others than before."""
     if after.plan is not before.plan or after.requirements is not before.requirements:
         return True
-    numbers = (before.attempt_alive, before.phase_version, before.plan_version)
-    return numbers != (after.attempt_alive, after.phase_version, after.plan_version)
+    numbers = (before.driver.alive, before.phase_version, before.plan_version)
+    return numbers != (after.driver.alive, after.phase_version, after.plan_version)
 
 
 def releasable_of(state: JobState) -> Releasable:
@@ -181,7 +175,7 @@ def releasable_of(state: JobState) -> Releasable:
     The driver of a BATCH job has its cores for life. A vertex whose parallelism stands in Spark's plan changes by a
     restart only; but it may be at its upper bound with fewer slots as well, and then they are free to go.
     """
-    if not state.attempt_alive:
+    if not state.driver.alive:
         return Releasable()
     if state.graph.runs_by_regions:
         return Releasable(running=True, can_give=False)

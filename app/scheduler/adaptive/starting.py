@@ -64,7 +64,7 @@ def created_start(draft: Draft, event: StartScheduling) -> None:
 
 def waiting_entered(draft: Draft, _: None) -> None:
     resources.arm_wait(draft)
-    if draft.state.attempt_alive:
+    if draft.state.driver.alive:
         order_stop(draft, StopMode.KILL)
     review_waiting(draft)
 
@@ -72,7 +72,7 @@ def waiting_entered(draft: Draft, _: None) -> None:
 def review_waiting(draft: Draft) -> None:
     """Slots or bounds may have changed. No batch comes while the job waits, so a change counts as the trigger too.
     Another version of the job does not wait for more slots than it needs."""
-    adopted = not draft.state.attempt_alive and versions.adopt(draft)
+    adopted = not draft.state.driver.alive and versions.adopt(draft)
     outlook = resources.waiting_outlook(draft.state, goal_of(draft))
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
@@ -110,7 +110,7 @@ def waiting_attempt_gone(draft: Draft, event: AttemptStopped | AttemptStartFaile
     """The attempt that was given up has reported. If it is dead, another one may be started."""
     if isinstance(event, AttemptFailed) and not event.stopped:
         return
-    if not draft.state.attempt_alive:
+    if not draft.state.driver.alive:
         return
     mark_dead(draft, driver_waiting=isinstance(event, AttemptStopped) and event.driver_alive)
     draft.disarm(STOP_TIMER)
@@ -119,7 +119,7 @@ def waiting_attempt_gone(draft: Draft, event: AttemptStopped | AttemptStartFaile
 
 def waiting_finished(draft: Draft, event: AttemptFinished) -> None:
     """The attempt that was given up had nothing left to do. If it was known to be dead, this was said before."""
-    if draft.state.attempt_alive:
+    if draft.state.driver.alive:
         attempt_finished(draft, event)
 
 
@@ -137,14 +137,14 @@ def waiting_timer(draft: Draft, event: TimerFired) -> None:
 
 def _wait_is_over(draft: Draft) -> None:
     state = draft.state
-    if state.attempt_alive:
+    if state.driver.alive:
         draft.arm(resources.WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
     elif resources.waiting_outlook(draft.state, goal_of(draft)).sufficient:
         create_execution_graph(draft)
     else:
         waited_ms = draft.now_ms - draft.phase_as(WaitingForResources).manager.since_ms
         error = (
-            f"Not enough slots: the lower bounds need {state.declared_minimal} and the job holds "
+            f"Not enough slots: the lower bounds need {state.supply.minimal} and the job holds "
             f"{state.usable_slots} after waiting for {waited_ms} ms."
         )
         failure = record_failure(draft, Failure(error, draft.now_ms, draft.state.attempt), root=True)
@@ -234,10 +234,10 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
         option = "slotwise.driver.start-timeout"
         if draft.state.options.cluster_start_ms:
             option += f" and {draft.state.options.cluster_start_ms} ms for the cluster to bring executors"
-        if draft.state.repartition is not None:
+        if draft.state.partitions.repartition is not None:
             option += " and slotwise.state.repartition.timeout"
         error = f"The driver did not start within {waited_ms} ms ({option}); it is killed."
-        _give_up_start(draft, error, give_up=draft.state.repartition is not None)
+        _give_up_start(draft, error, give_up=draft.state.partitions.repartition is not None)
     elif event.name == STOP_TIMER:
         order_stop(draft, StopMode.KILL)
 
@@ -262,8 +262,12 @@ def creating_slots(draft: Draft, event: SlotsChanged) -> None:
     if state.cluster_unreachable:
         draft.set_phase(blind=True)
     lost = sorted(phase.plan.slot_ids - state.slot_ids)
-    if lost and not state.slots_stayed and (not state.graph.runs_by_regions or state.creation_retry.attempts):
-        draft.set(slots_stayed=tuple([slot.id for slot in state.slots]))
+    if (
+        lost
+        and not state.supply.stayed
+        and (not state.graph.runs_by_regions or state.recovery.creation.attempts)
+    ):
+        draft.set_part("supply", stayed=tuple([slot.id for slot in state.slots]))
     if lost and phase.failure is None:
         error = f"{len(lost)} planned slot(s) were lost while the driver was started: {', '.join(lost[:5])}."
         timeline.note(draft, error)
@@ -309,8 +313,8 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool) -> None:
     state, cause = draft.state, failure.error
     if recoverable:
         options, seed = state.options.creation_retry, f"{state.job_id}/creation"
-        decision = restart_strategy.on_failure(options, state.creation_retry, draft.now_ms, seed)
-        draft.set(creation_retry=decision.state)
+        decision = restart_strategy.on_failure(options, state.recovery.creation, draft.now_ms, seed)
+        draft.set_part("recovery", creation=decision.state)
         if decision.delay_ms is not None:
             _back_off(draft, failure, decision.delay_ms)
             return

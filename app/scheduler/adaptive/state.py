@@ -20,10 +20,12 @@ from app.model.slot_share import SlotShare
 from app.model.state_partitions import wanted_graph
 from app.model.status import JobStatus
 from app.model.value import value
-from app.scheduler.adaptive.change_state import Change, Patch, TakenBack, Watch
-from app.scheduler.adaptive.failure_state import Failure, LocalRestart, UserError
+from app.scheduler.adaptive.attempt_state import Driver
+from app.scheduler.adaptive.change_state import Change, Patch, Trial
+from app.scheduler.adaptive.failure_state import Failure, Recovery
 from app.scheduler.adaptive.no_change_state import NoChange
-from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
+from app.scheduler.adaptive.repartition_state import Partitions
+from app.scheduler.adaptive.supply_state import Supply
 from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
 
@@ -54,16 +56,6 @@ class Manager:
     change_ms: int | None = None
     last_change_ms: int | None = None
     evaluation_ms: int | None = None
-
-
-@value
-class CapRaise:
-    """The cap of the job was raised from ``before``, or removed, and it has not got all slots that it may have since.
-    ``requested_by`` and ``reason`` say by whom and why."""
-
-    before: int
-    requested_by: str | None = None
-    reason: str | None = None
 
 
 @value
@@ -187,15 +179,6 @@ Phase = (
 
 
 @value
-class RestartState:
-    """What a restart strategy remembers: attempts counted, when the merge window ends, recent failure times."""
-
-    attempts: int = 0
-    next_restart_ms: int | None = None
-    failure_times_ms: tuple[int, ...] = ()
-
-
-@value
 class Timeline:
     """The rescale timeline (FLIP-495): the open record, what the next one counts from, pre-values.
 
@@ -223,28 +206,13 @@ class Stop:
 
 @value
 class JobState:
-    """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended).
-    ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
-    None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_coming``: so many more others are
-    giving back for it. ``slots_stayed``: the ids of those that were there all through a start that was spoiled because
-    others were lost: until an attempt runs, no other is started in. ``slots_changed_ms``: when it last got or lost one.
-    ``away_since_ms``: since when the cluster is unreachable, as the job was told; None if it is reachable.
+    """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended), and
+    ``last_plan`` the one in force now or last. ``slots`` are held, whether the plan uses them or not.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
-    ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
-    ``driver_waiting``: nothing of it writes any more, but its process waits for another attempt.
-    ``idle_since_ms`` has, per surplus slot, the time from which it was not needed.
-    ``max_parallelism``: of stateful vertices, where it is not what was submitted; ``graph`` has it already.
-    While ``repartition`` is set ``graph`` has the partitions that the state is to get.
     ``batch``: how far a BATCH job has come, None before its first attempt runs and for a STREAMING one.
-    ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
-    ``unproven``: no plan that was in force has committed a batch, so there is none to go back to.
-    ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
-    ``num_restarts``: how often Restarting was entered, also for a planned rescale. ``spare``: the version
-    ``versions.spare``, which is not in force and is needed.
+    ``spare``: the version ``versions.spare``, which is not in force and is needed.
     ``no_change``: why the job was left as it is, one for each reason. ``queued``: bounds that wait, oldest first.
-    ``started``: the queries, by the ids of their sinks, that the program has started in this attempt. ``gone``: the
-    vertices that have left the graph in the last day, and when. ``fixed``: why the driver of the attempt can
-    redistribute no state, as a clause; None if it can, or has not said."""
+    ``gone``: the vertices that have left the graph in the last day, and when."""
 
     job_id: str
     graph: JobGraph
@@ -253,50 +221,29 @@ class JobState:
     phase: Phase = field(default_factory=Created)
     phase_version: int = 0
     phase_since_ms: int = 0
-    slots: tuple[Slot, ...] = ()
-    plan: Plan | None = None
-    plan_version: int = 0
-    attempt: int = 0
-    restart: RestartState = field(default_factory=RestartState)
-    creation_retry: RestartState = field(default_factory=RestartState)
-    timeline: Timeline = field(default_factory=Timeline)
-    failures: tuple[tuple[Failure, ...], ...] = ()
     timers: tuple[Timer, ...] = ()
     status_since_ms: tuple[tuple[JobStatus, int], ...] = ()
-    num_restarts: int = 0
-    num_rescales: int = 0
-    declared_slots: int = 0
-    stop: Stop | None = None
-    declared_minimal: int = 0
-    last_plan: Plan | None = None
-    attempt_alive: bool = False
-    driver_waiting: bool = False
-    idle_since_ms: tuple[tuple[str, int], ...] = ()
-    batch: BatchProgress | None = None
-    allowed: int | None = None
+    slots: tuple[Slot, ...] = ()
+    supply: Supply = field(default_factory=Supply)
     share: SlotShare = field(default_factory=SlotShare)
     policy: ScalingPolicy = field(default_factory=ScalingPolicy)
-    cap_raise: CapRaise | None = None
-    slots_reason: str | None = None
-    slots_coming: int = 0
-    slots_stayed: tuple[str, ...] = ()
-    slots_changed_ms: int = 0
-    away_since_ms: int | None = None
-    max_parallelism: tuple[tuple[str, int], ...] = ()
-    repartition: Repartition | None = None
-    repartition_refused: RepartitionRefused | None = None
-    watch: Watch | None = None
-    taken_back: TakenBack | None = None
-    unproven: bool = False
-    user_errors: tuple[UserError, ...] = ()
-    local: tuple[LocalRestart, ...] = ()
+    queued: tuple[Patch, ...] = ()
+    plan: Plan | None = None
+    plan_version: int = 0
+    last_plan: Plan | None = None
+    attempt: int = 0
+    driver: Driver = field(default_factory=Driver)
+    stop: Stop | None = None
+    recovery: Recovery = field(default_factory=Recovery)
+    trial: Trial = field(default_factory=Trial)
+    partitions: Partitions = field(default_factory=Partitions)
     versions: Versions = field(default_factory=Versions)
     spare: JobVersion | None = None
+    batch: BatchProgress | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    num_rescales: int = 0
     no_change: tuple[NoChange, ...] = ()
-    queued: tuple[Patch, ...] = ()
-    started: tuple[str, ...] = ()
     gone: tuple[tuple[str, int], ...] = ()
-    fixed: str | None = None
 
     @property
     def bounds(self) -> Requirements:
@@ -307,7 +254,9 @@ class JobState:
         """The graph with the state partitions that ``declared`` asks for, by default what holds."""
         if declared is None:
             declared = within(self.policy, self.graph, self.requirements)
-        return wanted_graph(self.graph, declared, self.options, has_run=self.attempt > 0, fixed=self.fixed)
+        return wanted_graph(
+            self.graph, declared, self.options, has_run=self.attempt > 0, fixed=self.driver.fixed
+        )
 
     @property
     def goal_graph(self) -> JobGraph:
@@ -316,7 +265,7 @@ class JobState:
         ``graph`` itself if it has them, if a redistribution has been begun (one after the other), and if one was given
         up under these requirements.
         """
-        if self.repartition is not None or self.is_repartition_given_up:
+        if self.partitions.repartition is not None or self.is_repartition_given_up:
             return self.graph
         return self.with_wanted_partitions()
 
@@ -324,17 +273,17 @@ class JobState:
     def is_before_query(self) -> bool:
         """Whether the program of the job has started no query in this attempt, also if some are known."""
         graph = self.graph
-        return graph.program is not None and graph.type is JobType.STREAMING and not self.started
+        return graph.program is not None and graph.type is JobType.STREAMING and not self.driver.started
 
     @property
     def is_query_restarting(self) -> bool:
         """Whether a query is down, or was started again alone and has not committed a batch since."""
-        return any(not one.over for one in self.local)
+        return any(not one.over for one in self.recovery.local)
 
     @property
     def is_repartition_given_up(self) -> bool:
         """Whether a redistribution of state that the requirements ask for was tried and given up."""
-        refused = self.repartition_refused
+        refused = self.partitions.refused
         return refused is not None and refused.requirements_uuid == self.requirements.uuid
 
     @property
@@ -371,14 +320,14 @@ class JobState:
     @property
     def cluster_unreachable(self) -> bool:
         """While it is, nothing is started or stopped by what is known of the cluster's slots."""
-        return self.away_since_ms is not None
+        return self.supply.away_since_ms is not None
 
     @property
     def usable_slots(self) -> int:
         """How many slots the job may plan with. Those beyond are on their way back to the cluster."""
-        return len(self.slots) if self.allowed is None else min(len(self.slots), self.allowed)
+        return len(self.slots) if self.supply.allowed is None else min(len(self.slots), self.supply.allowed)
 
     @property
     def wanted_slots(self) -> int:
         """How many of the slots that are declared are worth waiting for: those that the cap allows."""
-        return self.share.within_cap(self.declared_slots, self.declared_minimal)
+        return self.share.within_cap(self.supply.declared, self.supply.minimal)

@@ -19,10 +19,11 @@ CLUSTER_RETRY_MS: Final = 10_000
 def mark_dead(draft: Draft, *, driver_waiting: bool = False) -> None:
     """Nothing of the attempt writes any more, so no plan is in force."""
     state = draft.state
-    if state.attempt_alive or state.plan is not None or state.driver_waiting != driver_waiting:
-        if state.attempt_alive:
+    if state.driver.alive or state.plan is not None or state.driver.waits != driver_waiting:
+        if state.driver.alive:
             draft.tell(AttemptEnded(state.attempt))
-        draft.set(attempt_alive=False, driver_waiting=driver_waiting, plan=None)
+        draft.set(plan=None)
+        draft.set_part("driver", alive=False, waits=driver_waiting)
 
 
 def order_stop(draft: Draft, mode: StopMode) -> None:

@@ -47,7 +47,6 @@ from app.scheduler.adaptive.record_figures import (
     rows_of_record,
 )
 from app.scheduler.adaptive.state import (
-    CapRaise,
     Executing,
     JobState,
     Restarting,
@@ -55,6 +54,7 @@ from app.scheduler.adaptive.state import (
     Timeline,
     WaitingForResources,
 )
+from app.scheduler.adaptive.supply_state import CapRaise
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
@@ -260,8 +260,8 @@ def close_failed(draft: Draft, reason: TerminatedReason, error: str) -> None:
 def complete_record(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to do. End the open record as a success if it is its."""
     waits = draft.state.is_before_query
-    if draft.state.unproven and not waits:
-        draft.set(unproven=False)
+    if draft.state.trial.unproven and not waits:
+        draft.set_part("trial", unproven=False)
     record = draft.state.timeline.open
     if record is not None and record.has_plan:
         message = _NO_QUERY_YET if waits else None

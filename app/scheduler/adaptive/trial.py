@@ -62,14 +62,14 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
     there is nothing better to go back to.
     """
     state = draft.state
-    watch, period_ms = state.watch, state.options.rollback_watch_ms
-    good = None if before is None or state.unproven else before.parallelism
+    watch, period_ms = state.trial.watch, state.options.rollback_watch_ms
+    good = None if before is None or state.trial.unproven else before.parallelism
     if watch is not None:
         good, pace = watch.good, watch.before or pace
     if good is not None:
         good = capped_by_partitions(state.graph, good)
     new: Watch | None = None
-    if is_watched(state) and good is not None and state.taken_back is None and plan.parallelism != good:
+    if is_watched(state) and good is not None and state.trial.taken_back is None and plan.parallelism != good:
         # An attempt may have been started with slots that it has to give back by now: it is at work with them.
         forced = max(state.usable_slots, plan.slot_count) < slots_for(state, good)
         if watch is not None or not forced:
@@ -80,7 +80,7 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
             until_ms = draft.now_ms + period_ms
             new = Watch(good, plan.parallelism, record, cause, draft.now_ms, until_ms, pace, ran=ran)
     if new is not watch:
-        draft.set(watch=new)
+        draft.set_part("trial", watch=new)
 
 
 def settle_trial(draft: Draft, before: JobState, _: Event) -> None:
@@ -88,9 +88,9 @@ def settle_trial(draft: Draft, before: JobState, _: Event) -> None:
     version in line with the state."""
     state = draft.state
     if before.is_before_query and not state.is_before_query:
-        if state.watch is not None:
+        if state.trial.watch is not None:
             until_ms = draft.now_ms + state.options.rollback_watch_ms
-            draft.set(watch=evolve(state.watch, since_ms=draft.now_ms, until_ms=until_ms))
+            draft.set_part("trial", watch=evolve(state.trial.watch, since_ms=draft.now_ms, until_ms=until_ms))
         begin_of_version(draft)
     if isinstance(draft.state.phase, Finished):
         version_outcome.drop(draft)
@@ -102,9 +102,9 @@ def settle_trial(draft: Draft, before: JobState, _: Event) -> None:
 
 def end_watch_if_over(draft: Draft, grace_ms: int = 0) -> None:
     """The job runs. The rescale on trial has passed if its time was over ``grace_ms`` ago."""
-    watch = draft.state.watch
+    watch = draft.state.trial.watch
     if watch is not None and is_over(watch, draft.now_ms - grace_ms):
-        draft.set(watch=None)
+        draft.set_part("trial", watch=None)
 
 
 def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
@@ -121,15 +121,15 @@ def _note_run(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
     A batch of the plan on its way proves nothing before it is in force: `timeline.complete_record` notes it then.
     """
     state = draft.state
-    plan, coming, watch = state.plan, state.coming_plan, state.watch
+    plan, coming, watch = state.plan, state.coming_plan, state.trial.watch
     if plan is None or event.plan_version < plan.version or state.is_before_query:
         return
     if coming is not None and event.plan_version >= coming.version:
         return
-    if state.unproven:
-        draft.set(unproven=False)
+    if state.trial.unproven:
+        draft.set_part("trial", unproven=False)
     if watch is not None and not watch.ran:
-        draft.set(watch=evolve(watch, ran=True))
+        draft.set_part("trial", watch=evolve(watch, ran=True))
 
 
 def blamed(
@@ -150,7 +150,7 @@ def blamed_for_start(
 ) -> Replacement | Watch | None:
     """What is to blame for an attempt that could not be started. ``outside``: that is not the job's own doing."""
     found = version_to_blame(draft, by_job=not outside or not recoverable)
-    if found is not None or outside or draft.state.repartition is not None:
+    if found is not None or outside or draft.state.partitions.repartition is not None:
         return found
     return None if is_excused(draft.state, failure) else trial_of(draft.state, draft.now_ms)
 
@@ -181,8 +181,8 @@ def _rescale_to_blame(
         return None
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
     found = trial_of(draft.state, at_ms, event.plan_version)
-    if found is None and draft.state.watch is not None and is_over(draft.state.watch, at_ms):
-        draft.set(watch=None)
+    if found is None and draft.state.trial.watch is not None and is_over(draft.state.trial.watch, at_ms):
+        draft.set_part("trial", watch=None)
     return None if is_excused(draft.state, failure) else found
 
 
@@ -192,12 +192,12 @@ def condemn(draft: Draft, found: Watch, why: str) -> TakenBack | None:
     Slots that only the rescale wanted are not declared any more, and free for others.
     """
     state = draft.state
-    before = state.watch
+    before = state.trial.watch
     taken = TakenBack(found.good, found.tried, found.record, found.cause, draft.now_ms, why)
-    draft.set(taken_back=taken, watch=None)
+    draft.set_part("trial", taken_back=taken, watch=None)
     wish = goal_of(draft).now.parallelism(state.usable_slots)
     if wish is not None and tuple(wish.items()) == found.tried:
-        draft.set(taken_back=None, watch=before)
+        draft.set_part("trial", taken_back=None, watch=before)
         return None
     return taken
 
@@ -242,13 +242,13 @@ def weigh(draft: Draft, event: BatchCompleted) -> str | None:
     """Count a batch of a job that runs at what is on trial; why it is to be taken back if its pace has collapsed."""
     end_watch_if_over(draft)
     state = draft.state
-    watch, plan, least = state.watch, state.plan, state.options.rollback_min_throughput
+    watch, plan, least = state.trial.watch, state.plan, state.options.rollback_min_throughput
     if watch is None or not watch.before or event.pace is None or least == 0:
         return None
     if plan is None or event.plan_version < plan.version or plan.parallelism != watch.tried:
         return None
     watch = watch_with_batch(watch, event.pace)
-    draft.set(watch=watch)
+    draft.set_part("trial", watch=watch)
     found = collapse(watch, least)
     # In the first half of the watch a host may still be busy with the change itself.
     if found is None or 2 * (draft.now_ms - watch.since_ms) < watch.until_ms - watch.since_ms:
@@ -274,19 +274,19 @@ def allow_retry(draft: Draft) -> None:
         )
     if (change := state.timeline.change) is not None and change.taken_back is not None:
         draft.set_timeline(change=evolve(change, taken_back=None))
-    taken = state.taken_back
+    taken = state.trial.taken_back
     if taken is None:
         return
     watch: Watch | None = None
     last = state.last_plan
     now = None if state.plan is None else state.plan.parallelism
     on_the_way = now is None or now == parallelism_filled_from(taken.tried, now)
-    if on_the_way and not state.unproven and last is not None:
+    if on_the_way and not state.trial.unproven and last is not None:
         good = parallelism_filled_from(taken.good, last.parallelism)
         until_ms = draft.now_ms + state.options.rollback_watch_ms
         if last.parallelism != good:
             watch = Watch(good, last.parallelism, taken.record, taken.cause, draft.now_ms, until_ms)
-    draft.set(taken_back=None, watch=watch)
+    draft.set_part("trial", taken_back=None, watch=watch)
 
 
 def allow_retry_if_cluster_changed(draft: Draft) -> None:
@@ -367,7 +367,7 @@ def end_version_trial(draft: Draft) -> None:
 
 def _waits_for_state(state: JobState) -> bool:
     """Whether the program has not started a query yet whose state it is to go on from."""
-    known = {*state.started, *state.graph.ended}
+    known = {*state.driver.started, *state.graph.ended}
     return state.graph.program is not None and any(
         query.stateful and query.key not in known for query in queries(state.graph)
     )

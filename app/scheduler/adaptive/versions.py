@@ -25,16 +25,9 @@ from app.scheduler.adaptive.events import (
     EnvironmentReady,
     VersionRequested,
 )
+from app.scheduler.adaptive.failure_state import RestartState
 from app.scheduler.adaptive.program_queries import gone_from
-from app.scheduler.adaptive.state import (
-    Canceling,
-    Created,
-    Failing,
-    Finished,
-    JobState,
-    RestartState,
-    StopWithSavepoint,
-)
+from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState, StopWithSavepoint
 from app.scheduler.adaptive.version_outcome import change_replacement, end_replacement, tell_outcome
 from app.scheduler.adaptive.version_state import JobVersion, Replacement, VersionNote, Versions
 
@@ -46,7 +39,7 @@ Coming = VersionRequested | EnvironmentReady
 
 def may_come(state: JobState) -> bool:
     """Whether a new version may take the place of that in force now; else it has to wait, or is refused."""
-    redistributes = state.repartition is not None and not repartition.is_left_to_idle(state)
+    redistributes = state.partitions.repartition is not None and not repartition.is_left_to_idle(state)
     return not (
         redistributes or isinstance(state.phase, Created | StopWithSavepoint | Failing | Canceling | Finished)
     )
@@ -65,7 +58,7 @@ def take_up(draft: Draft, event: Coming) -> bool:
         _refuse(draft, event)
         return False
     repartition.pass_over_idle(draft)
-    if draft.state.repartition is not None:
+    if draft.state.partitions.repartition is not None:
         raise draft.refuse("The state of the job is being redistributed; replace the job when that is done")
     change_replacement(draft, stage="Waits")
     _open_record(draft)
@@ -123,7 +116,7 @@ def adopt(draft: Draft) -> bool:
     replacement, coming = state.versions.replacement, state.spare
     if replacement is None or coming is None or replacement.stage in ("Builds", "Trial"):
         return False
-    former = JobVersion(state.versions.current, state.graph, state.options, state.max_parallelism)
+    former = JobVersion(state.versions.current, state.graph, state.options, state.partitions.numbers)
     # A draft is changed in place: what is needed of the state before is taken now.
     kept = state.requirements.bounds
     back, reactive = replacement.stage == "Back", coming.options.is_reactive
@@ -148,22 +141,18 @@ def adopt(draft: Draft) -> bool:
         graph,
         requirements,
         options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
-        max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
         gone=gone_from(state, graph, draft.now_ms),
         last_plan=state.last_plan if same and groups else None,
-        driver_waiting=False,
-        watch=None,
-        taken_back=None,
-        repartition_refused=None,
-        # It may run on another PySpark.
-        fixed=None,
-        # It has nothing to go back to but the version before.
-        unproven=True,
-        user_errors=(),
-        restart=RestartState(),
-        creation_retry=RestartState(),
         spare=None if back else former,
     )
+    draft.set_part(
+        "partitions",
+        numbers=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
+        refused=None,
+    )
+    draft.set_part("driver", waits=False, fixed=None)
+    draft.set_part("trial", watch=None, taken_back=None, unproven=True)
+    draft.set_part("recovery", user_errors=(), strategy=RestartState(), creation=RestartState())
     if back:
         end_replacement(draft, "TAKEN_BACK", replacement.why, current=coming.number)
         tell_outcome(

@@ -125,8 +125,8 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     if delay_ms is None:
         return
     _reset(draft, event)
-    draft.tell(Restarted(None, state.num_restarts + 1, delay_ms))
-    draft.set(num_restarts=state.num_restarts + 1)
+    draft.tell(Restarted(None, state.recovery.num_restarts + 1, delay_ms))
+    draft.set_part("recovery", num_restarts=state.recovery.num_restarts + 1)
     # The driver is told at once: regions that lost their input are not to go on.
     bring_into_force(draft)
     if delay_ms:

@@ -56,14 +56,14 @@ def _runs_again(state: JobState, running: Sequence[tuple[str, RegionState]]) -> 
     found = [f"{name} for the {region.run}. time" for name, region in running if region.run > 1]
     if not found:
         return []
-    why = f" The last failure: {state.failures[-1][0].error}" if state.failures else ""
+    why = f" The last failure: {state.recovery.failures[-1][0].error}" if state.recovery.failures else ""
     return [f"Now running again: {', '.join(found)}.{why}"]
 
 
 def _again_sentence(state: JobState, progress: BatchProgress, when_again: str) -> str:
     """After a failure: what runs again, which may be more than what failed, and why."""
     again = [name for name, region in _named(state, progress, RegionStatus.CREATED) if region.run]
-    why = f": {ended(state.failures[-1][0].error)}" if state.failures else "."
+    why = f": {ended(state.recovery.failures[-1][0].error)}" if state.recovery.failures else "."
     return f"{', '.join(again)} will run again after a failure{why} {when_again}"
 
 

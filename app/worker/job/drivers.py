@@ -229,7 +229,7 @@ def _ends_of(text: str) -> str:
 
 def is_known_failure(state: JobState, event: events.AttemptFailed) -> bool:
     """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
-    latest = state.failures[-1] if state.failures else ()
+    latest = state.recovery.failures[-1] if state.recovery.failures else ()
     error = redacted(event, state.graph).error
     # The history keeps both ends of a long text.
     return any(
@@ -260,7 +260,7 @@ def _first_sentence(
 
 def ended_early(state: JobState, attempt: int) -> events.Event | None:
     """The event for the end of ``attempt`` if the job does not know of it."""
-    if state.attempt == attempt and state.attempt_alive:
+    if state.attempt == attempt and state.driver.alive:
         return events.AttemptStartFailed(attempt, "The driver ended before the job ran.")
     return None
 

@@ -342,7 +342,7 @@ class Job:
             there_are = self._keeper.broker.pool.total
             slots = max(0 if cluster else places.slots, there_are, plan.slot_count)
         # Those of slots that come and go are not waited for.
-        held = max(len(state.slots_stayed or state.slots), plan.slot_count)
+        held = max(len(state.supply.stayed or state.slots), plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,
@@ -371,7 +371,7 @@ class Job:
             executors=0 if cluster is None else held,
             executor_conf=dict(cluster.executor_conf(state.job_id, effect.attempt)) if cluster else {},
             results_dir=places.results_dir(state.job_id) if batch else "",
-            repartition=state.repartition is not None,
+            repartition=state.partitions.repartition is not None,
             ended_results=self._results_of_ended() if batch else (),
             final_exceptions=state.options.final_exceptions,
             recoverable_exceptions=state.options.recoverable_exceptions,

@@ -48,7 +48,7 @@ def implied_effects(state: JobState) -> tuple[Effect, ...]:
         return (kill,)
     if isinstance(phase, Executing | Rescaling | StopWithSavepoint | Finished):
         return ()
-    return (kill,) if state.attempt_alive else ()
+    return (kill,) if state.driver.alive else ()
 
 
 def orders_for(state: JobState, epoch: int) -> Orders:
@@ -79,7 +79,7 @@ def orders_for(state: JobState, epoch: int) -> Orders:
         regions = region_orders(state)
         if is_complete(state):
             stop = "drain"
-    restarts = {one.query: one.number for one in state.local if one.ordered}
+    restarts = {one.query: one.number for one in state.recovery.local if one.ordered}
     slots = len(state.slots)
     return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results, slots, restarts)
 

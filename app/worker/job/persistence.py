@@ -134,8 +134,8 @@ def latest_ms(state: JobState) -> int:
     waits = () if manager is None else (manager.since_ms, manager.change_ms, manager.last_change_ms)
     seen = (
         state.phase_since_ms,
-        state.slots_changed_ms,
-        state.away_since_ms,
+        state.supply.changed_ms,
+        state.supply.away_since_ms,
         record.start_ms if record else 0,
     )
     armed = (timer.armed_ms for timer in state.timers)

@@ -25,8 +25,8 @@ def log_regions(log: Any, before: JobState, after: JobState) -> None:
     """A line for each region that was started, is finished, or is to run again; a failure with its sentence."""
     if after.batch is None or after.batch is before.batch:
         return
-    if after.failures != before.failures:
-        failure = after.failures[-1][-1]
+    if after.recovery.failures != before.recovery.failures:
+        failure = after.recovery.failures[-1][-1]
         log.warning("a region failed", attempt=after.attempt, vertex=failure.vertex, error=failure.error)
     was = before.batch.regions if before.batch is not None else ()
     for region in layout_of(after.graph).regions.all:

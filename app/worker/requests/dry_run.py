@@ -69,7 +69,7 @@ def dry_run(
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
     others = wanted.bounds != now.bounds or not same
-    held_back = state.taken_back is not None and not (retry or others)
+    held_back = state.trial.taken_back is not None and not (retry or others)
     unchanged = same and not retry and not is_another_try(state)
     if held_back:
         wanted = bounds_after_rollback(evolve(state, requirements=declared))
@@ -109,7 +109,7 @@ def short_of_slots(state: JobState, pool: SlotPool) -> str | None:
     """The sentence that the lower bounds in force need more slots than there are; None if they do not."""
     if state.plan is None and state.last_plan is None:
         # A new job has declared what its bounds need.
-        minimal = desired = state.declared_minimal
+        minimal = desired = state.supply.minimal
     else:
         demand = Demand.of(state.graph, bounds_after_rollback(state))
         minimal, desired = demand.minimal, demand.desired

@@ -50,7 +50,7 @@ def explanation(
     )
     if state.queued:
         # The slots of what waits are wanted too.
-        desired = max(desired, state.declared_slots)
+        desired = max(desired, state.supply.declared)
     # Those of an attempt that is over say nothing, nor do those of one that does not run yet.
     executors = view.executors
     if executors is not None and (executors.attempt != state.attempt or state.plan is None):

@@ -172,7 +172,7 @@ def refuse(state: JobState) -> None:
 
 
 def _refuse_incompatible(state: JobState, graph: JobGraph) -> None:
-    errors = incompatibilities(state.graph, graph, redistributed=bool(state.max_parallelism))
+    errors = incompatibilities(state.graph, graph, redistributed=bool(state.partitions.numbers))
     if errors:
         raise InvalidRequest(*errors)
 

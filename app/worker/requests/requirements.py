@@ -92,7 +92,7 @@ def _why_not_beyond(state: JobState, vertex: JobVertex, upper: int) -> str | Non
     # Of a vertex that Spark has not analysed yet nobody knows why.
     if not vertex.stateful or vertex.max_is_assumed or state.graph.type is not JobType.STREAMING:
         return ""
-    return why_fixed(state.graph, state.options, vertex, upper, state.fixed)
+    return why_fixed(state.graph, state.options, vertex, upper, state.driver.fixed)
 
 
 def resolve_partitions(
@@ -113,7 +113,7 @@ def resolve_partitions(
         floor = state.policy[vertex.id].floor or 1
         why_not = None
         if number != vertex.max_parallelism:
-            why_not = why_fixed(graph, state.options, vertex, number, state.fixed)
+            why_not = why_fixed(graph, state.options, vertex, number, state.driver.fixed)
         if number < 1:
             errors.append(f"The requested statePartitions {number} for {label} must be greater than zero.")
         elif number < upper:
@@ -208,7 +208,7 @@ def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahea
         state_partitions=numbers,
     )
     same = not changed_by(state, requirements)
-    again = update.retry and state.taken_back is not None
+    again = update.retry and state.trial.taken_back is not None
     if state.options.is_reactive and not (same and again):
         raise StateConflict(reactive_sentence(state))
     if same and not again and not is_another_try(state):
@@ -238,8 +238,8 @@ def is_another_try(state: JobState) -> bool:
 
     Not while a rescale is taken back: what comes again and again does not lift that, a retry does.
     """
-    refused = state.repartition_refused
-    if state.taken_back is not None:
+    refused = state.partitions.refused
+    if state.trial.taken_back is not None:
         return False
     return refused is not None and state.with_wanted_partitions() is not state.graph
 

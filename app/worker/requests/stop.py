@@ -45,9 +45,9 @@ def savepoint_of(state: JobState, checkpoint: Path) -> Stop:
         raise StateConflict(
             f"{job} runs a program, which chooses the places of its checkpoints: stop it, and the answer has them."
         )
-    if not isinstance(state.phase, (Executing, Rescaling)) or state.unproven:
+    if not isinstance(state.phase, (Executing, Rescaling)) or state.trial.unproven:
         raise StateConflict(
             f"{job} has no savepoint now: it is {status_of(state).value} ({state.phase.kind}), and "
-            f"{'has committed no micro-batch' if state.unproven else 'no attempt runs'}."
+            f"{'has committed no micro-batch' if state.trial.unproven else 'no attempt runs'}."
         )
     return Stop(savepoint_id(state.job_id), "COMPLETED", location=str(checkpoint))

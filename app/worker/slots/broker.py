@@ -53,7 +53,7 @@ class SlotBroker(ABC):
     def grants_differ(self, state: JobState) -> bool:
         """Whether the job is to be told that its slots are other than it knows."""
         granted = self.granted(state.job_id)
-        known = (state.slots, state.allowed, state.cluster_unreachable)
+        known = (state.slots, state.supply.allowed, state.cluster_unreachable)
         return (granted.slots, granted.allowed, granted.cluster_unreachable) != known
 
     @abstractmethod
@@ -148,10 +148,10 @@ class OwnBroker(SlotBroker):
         self._pool.restore(
             state.job_id,
             state.slots,
-            state.declared_slots,
-            state.declared_minimal,
-            allowed=state.allowed,
-            changed_ms=state.slots_changed_ms,
+            state.supply.declared,
+            state.supply.minimal,
+            allowed=state.supply.allowed,
+            changed_ms=state.supply.changed_ms,
         )
         self._pool.set_share(state.job_id, state.share)
         self._pool.note_releasable(state.job_id, releasable_of(state))
@@ -164,7 +164,7 @@ class OwnBroker(SlotBroker):
         self._pool.note_releasable(job_id, Releasable(running=True, can_give=False))
 
     def declare(self, state: JobState) -> None:
-        self._pool.declare(state.job_id, state.declared_slots, state.declared_minimal)
+        self._pool.declare(state.job_id, state.supply.declared, state.supply.minimal)
         self._pool.set_share(state.job_id, state.share)
         self.review_soon()
 

@@ -156,7 +156,7 @@ def _is_waited_for(control_plane: ControlPlane) -> bool:
     """Whether a job waits for slots that it cannot do without."""
     return any(
         isinstance(view.state.phase, WaitingForResources | RetryingExecutionGraphCreation | Restarting)
-        and view.state.usable_slots < view.state.declared_minimal
+        and view.state.usable_slots < view.state.supply.minimal
         for view in control_plane.jobs()
     )
 

@@ -353,7 +353,7 @@ class SharedBroker(SlotBroker):
 def _asked(state: JobState) -> Ask:
     # Who asked for a share, and why, is told elsewhere.
     share = replace(state.share, requested_by=None, reason=None)
-    return Ask(state.declared_slots, state.declared_minimal, share=share)
+    return Ask(state.supply.declared, state.supply.minimal, share=share)
 
 
 def _ids(slots: Iterable[Slot]) -> set[str]:

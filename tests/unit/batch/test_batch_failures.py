@@ -31,7 +31,7 @@ def test_a_region_that_left_too_little_runs_again() -> None:
     job = running()
     order = job.orders["customers"]
     job.do(RegionFinished(1, order.region, order.run))
-    assert job.state.failures[-1][0].error == "Region 0 left other results than its readers need."
+    assert job.state.recovery.failures[-1][0].error == "Region 0 left other results than its readers need."
     assert job.wait().orders["customers"].run == 2
 
 
@@ -46,8 +46,8 @@ def test_a_region_that_fails_for_ever_does_not_let_the_state_grow() -> None:
 
 def test_a_failed_region_runs_again_alone_after_the_backoff() -> None:
     job = running().finish("customers").finish("orders").fail("joined")
-    assert job.orders == {} and job.state.num_restarts == 1 and job.kind == "Executing"
-    assert job.state.failures[-1][0].error == "boom"
+    assert job.orders == {} and job.state.recovery.num_restarts == 1 and job.kind == "Executing"
+    assert job.state.recovery.failures[-1][0].error == "boom"
     assert [type(effect) for effect in job.effects] == [SendPlan], "the driver is told at once"
     job.wait()
     assert job.orders["joined"].run == 2
@@ -183,7 +183,7 @@ def test_the_stack_of_a_failed_region_is_shortened() -> None:
     job = running()
     order = job.orders["orders"]
     job.do(RegionFailed(1, order.region, order.run, "boom " * 10_000, stack="at somewhere\n" * 100_000))
-    (failure,) = job.state.failures[-1]
+    (failure,) = job.state.recovery.failures[-1]
     assert failure.stack is not None
     assert len(failure.error) < 5_000 and len(failure.stack) < 50_000
 
@@ -205,7 +205,7 @@ def test_the_same_error_of_the_code_ends_the_job_at_the_third_time() -> None:
     raises("customers")
     assert job.kind == "Executing"
     job.finish("orders")
-    assert [one.query_id for one in job.state.user_errors] == ["region 0"], (
+    assert [one.query_id for one in job.state.recovery.user_errors] == ["region 0"], (
         "a region that is done is forgotten"
     )
     raises("customers")

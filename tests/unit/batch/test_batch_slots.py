@@ -10,17 +10,17 @@ from tests.unit.batch.driving import BatchJob, chain, slots
 
 def test_while_it_runs_a_job_asks_for_no_more_slots_than_its_driver_can_use() -> None:
     job = BatchJob(chain(), held=2)
-    assert (job.state.declared_slots, job.state.declared_minimal) == (16, 1)
+    assert (job.state.supply.declared, job.state.supply.minimal) == (16, 1)
     job.run()
     assert DeclareResources(2, 1) in job.effects
     assert "Its driver was started with 2 slot(s)" in " ".join(explain(job.state, job.now_ms)[0])
     job.put(joined=(1, 32))
-    assert (job.state.declared_slots, job.state.declared_minimal) == (2, 1)
+    assert (job.state.supply.declared, job.state.supply.minimal) == (2, 1)
     # Another attempt may use whatever there is by then.
     job.do(AttemptFailed(1, "boom", stopped=True))
     while job.kind != "CreatingExecutionGraph":
         job.wait()
-    assert job.state.declared_slots == 32
+    assert job.state.supply.declared == 32
 
 
 def test_slots_that_came_too_late_are_given_back() -> None:
@@ -39,7 +39,7 @@ def test_lower_bounds_beyond_the_drivers_slots_are_named_in_the_record() -> None
     assert record.message.endswith(
         "The lower bounds need 4 slots; the driver has 2 until it is started again, so tasks take turns."
     )
-    assert (job.state.declared_slots, job.state.declared_minimal) == (2, 2)
+    assert (job.state.supply.declared, job.state.supply.minimal) == (2, 2)
 
 
 def test_l22_a_region_that_does_not_fit_says_how_many_slots_it_needs() -> None:
@@ -51,7 +51,7 @@ def test_l22_a_region_that_does_not_fit_says_how_many_slots_it_needs() -> None:
     )
     job.wait()
     assert job.kind == "RetryingExecutionGraphCreation"
-    (failure,) = job.state.failures[-1]
+    (failure,) = job.state.recovery.failures[-1]
     assert failure.error.startswith(
         "Not enough slots: the lower bounds need 6 and the job holds 4 after waiting"
     )

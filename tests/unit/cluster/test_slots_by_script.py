@@ -78,7 +78,7 @@ class Host:
         for effect in job.effects:
             match effect:
                 case DeclareResources():
-                    self.pool.declare(name, job.state.declared_slots, job.state.declared_minimal)
+                    self.pool.declare(name, job.state.supply.declared, job.state.supply.minimal)
                     self.pool.set_share(name, job.state.share)
                 case ReleaseSlots():
                     self.pool.release(name, effect.slot_ids)

@@ -81,7 +81,7 @@ def test_bounds_before_are_what_the_state_begins_with() -> None:
     assert job.effect(StartAttempt).plan.parallelism == ((IN, 1), (AGG, 20), (MAP, 20), (OUT, 1))
     analysed(job, AGG)
     assert (most(job), uppers(job)) == ([128, 20, 128, 128], [1, 20, 20, 1])
-    assert job.state.repartition is None and job.starts().commit().parallelism == [1, 20, 20, 1]
+    assert job.state.partitions.repartition is None and job.starts().commit().parallelism == [1, 20, 20, 1]
 
 
 def test_the_highest_bound_is_what_turns_out_possible() -> None:
@@ -121,7 +121,7 @@ def test_what_a_driver_cannot_redistribute_stays_as_it_was() -> None:
 def test_bounds_after_the_start_are_a_redistribution_of_what_keeps_state() -> None:
     job = analysed(put(submitted().submit(30), 20, 20), AGG).starts().commit().wait(60_000)
     job.commit().stops()
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert begun is not None and begun.before == ((AGG, 12),) and begun.after == ((AGG, 20),)
 
 
@@ -135,10 +135,10 @@ def test_numbers_that_were_asked_for_since_the_driver_was_given_its_graph_are_no
     job.do(AttemptFailed(1, "killed", stopped=True, outside=True)).wait(60_000)
     analysed(put(job, 10, 1), AGG, agg=9)
     assert job.state.graph.by_id[AGG].max_parallelism == 9
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert begun is not None and (begun.before, begun.after) == (((AGG, 8),), ((AGG, 9),))
     job.do(StateRepartitioned(job.state.attempt, ((OUT, 9),))).starts().commit().wait(60_000).commit().stops()
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert begun is not None and (begun.before, begun.after) == (((AGG, 9),), ((AGG, 10),))
 
 
@@ -146,13 +146,13 @@ def test_a_redistribution_that_was_begun_is_of_what_keeps_state() -> None:
     """The first attempt died before Spark had analysed anything."""
     job = put(submitted().submit(30), 20, 20)
     job.do(AttemptFailed(1, "killed", stopped=True, outside=True)).wait(60_000)
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert begun is not None and dict(begun.before) == {AGG: 12, MAP: 12}
     analysed(job, AGG)
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert begun is not None and begun.before == ((AGG, 12),)
     job.do(StateRepartitioned(job.state.attempt, ((OUT, 20),)))
-    assert job.state.repartition is None and job.starts().commit().parallelism == [1, 20, 20, 1]
+    assert job.state.partitions.repartition is None and job.starts().commit().parallelism == [1, 20, 20, 1]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_is_known_to_be_impossible_is_not_begun_before_the_analysis(setting
     job = Job(parse_document({**DOCUMENT, "config": settings}), upper=1, options=own)
     put(job.submit(30), 20, 20)
     job.do(AttemptFailed(1, "killed", stopped=True, outside=True)).wait(60_000)
-    assert job.state.repartition is None and most(job) == [128, 12, 12, 128]
+    assert job.state.partitions.repartition is None and most(job) == [128, 12, 12, 128]
     analysed(job, AGG)
     assert uppers(job) == [1, 12, 20, 1]
 
@@ -189,7 +189,7 @@ def test_nothing_is_redistributed_where_nothing_keeps_state() -> None:
     job = put(submitted().submit(30), 20, 20)
     job.do(AttemptFailed(1, "killed", stopped=True, outside=True)).wait(60_000)
     analysed(job)
-    assert job.state.repartition is None and most(job) == [128] * 4
+    assert job.state.partitions.repartition is None and most(job) == [128] * 4
     assert job.do(AttemptRunning(job.state.attempt)).commit().parallelism == [1, 20, 20, 1]
 
 

@@ -60,7 +60,7 @@ def test_all_slots_are_declared_meanwhile_and_those_of_the_former_bounds_suffice
     job = Job(lower=1, upper=2).run(held=2)
     job.put(4, 6, deadline=within(job, 60, ROLLBACK))
     assert job.effect(DeclareResources) == DeclareResources(desired=6, minimal=1)
-    assert (job.state.declared_slots, job.state.declared_minimal) == (6, 1)
+    assert (job.state.supply.declared, job.state.supply.minimal) == (6, 1)
 
 
 def test_the_record_stays_open_and_the_explanation_says_until_when() -> None:
@@ -270,7 +270,7 @@ def test_another_server_keeps_the_deadline() -> None:
 def test_what_was_taken_back_does_not_come_back_with_the_former_bounds() -> None:
     job = tried_4()
     job.do(AttemptFailed(job.state.attempt, "boom", stopped=True)).starts().commit()
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     at = job.parallelism
     job.put(1, 9, deadline=within(job, 60, ROLLBACK))
     assert (job.kind, job.parallelism) == ("Executing", at)

@@ -86,7 +86,7 @@ def test_a_cap_that_is_lowered_again_before_more_slots_came() -> None:
     assert told(allow(job, 3).records[-1])[1] == "paul", "it is more than the cap of 2 all the same"
     assert job.parallelism == [3, 3, 3]
     assert told(allow(set_cap(job, 2), 3, 2).records[-1]) == BY_OLGA
-    assert gives_back(job, 2).state.cap_raise is None
+    assert gives_back(job, 2).state.supply.cap_raise is None
 
 
 def test_slots_that_are_given_to_other_jobs_are_not_the_caps_doing() -> None:

@@ -54,14 +54,14 @@ def test_state_with_fewer_partitions_limits_the_plan_and_the_bounds_and_is_not_r
     assert job.parallelism == [6, 3, 6]
     assert declared(job) == {"in": (4, 6), "counts": (3, 3), "out": (4, 6)}
     assert job.kind == "Executing" and dict(numbers_of(job.state.graph)).popitem()[1] == 3
-    assert job.commit().wait(3_600_000).state.repartition is None
+    assert job.commit().wait(3_600_000).state.partitions.repartition is None
 
 
 def test_state_with_more_partitions_leaves_the_bounds_that_were_declared() -> None:
     job = starts_query(begun(held=2, upper=6), FEWER).commit()
     assert declared(job)["counts"] == (1, 3)
     starts_query(job, COUNTING)
-    assert declared(job)["counts"] == (1, 3) and job.state.repartition is None
+    assert declared(job)["counts"] == (1, 3) and job.state.partitions.repartition is None
 
 
 def test_what_was_taken_back_names_its_vertices_in_the_order_of_the_graph() -> None:
@@ -69,10 +69,10 @@ def test_what_was_taken_back_names_its_vertices_in_the_order_of_the_graph() -> N
     job = starts_query(starts_query(begun(upper=4)), COPYING).commit()
     job.hold(4).applied()
     job.do(AttemptFailed(job.state.attempt, "Too many connections.", stopped=True)).starts()
-    assert job.state.taken_back is not None and job.parallelism == [2] * 5
+    assert job.state.trial.taken_back is not None and job.parallelism == [2] * 5
     starts_query(job, SAMPLED)
     assert names(job) == ["raw", "copy", "in", "some", "counts", "out"]
-    assert job.state.taken_back is not None and len(job.state.taken_back.good) == 5
+    assert job.state.trial.taken_back is not None and len(job.state.trial.taken_back.good) == 5
     # The vertex that has come is free of it.
     job.commit()
     assert dict(zip(names(job), job.parallelism, strict=True))["counts"] == 2

@@ -58,14 +58,14 @@ def test_slots_that_come_while_it_is_down_are_used() -> None:
 
 def test_with_enough_slots_its_bounds_hold_again() -> None:
     job = killed(killed(beyond()).starts().commit().wait(5_000)).hold(12).wait(2_000)
-    assert job.state.declared_minimal == 12
+    assert job.state.supply.minimal == 12
     assert job.starts().commit().parallelism == [12, 12, 12]
     assert not explain(job.state, job.now_ms)[1]
 
 
 def test_without_any_slot_it_waits() -> None:
     job = killed(beyond().do(SlotsChanged(())))
-    assert job.kind == "WaitingForResources" and job.state.declared_minimal == 1
+    assert job.kind == "WaitingForResources" and job.state.supply.minimal == 1
     assert job.hold(1).effect(StartAttempt).plan.slot_count == 1
 
 
@@ -106,4 +106,4 @@ def test_a_new_job_waits_for_its_lower_bounds() -> None:
 def test_bounds_that_held_are_waited_for() -> None:
     """That a job never runs with less is what its lower bounds are for; it did not."""
     job = killed(Job(lower=4, upper=12).run(held=4).hold(3))
-    assert job.kind == "WaitingForResources" and job.state.declared_minimal == 4
+    assert job.kind == "WaitingForResources" and job.state.supply.minimal == 4

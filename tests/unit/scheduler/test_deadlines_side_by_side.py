@@ -84,7 +84,7 @@ def test_less_parallelism_waits_for_no_slots() -> None:
 def test_nor_does_a_lower_bound_that_is_lowered_and_still_not_met() -> None:
     job = Job(lower=1, upper=2).run(held=2).put(4, 4).wait(60_000)
     job.put(3, 3, deadline=within(job, 60, ROLLBACK))
-    assert (job.state.declared_minimal, job.state.queued) == (3, ())
+    assert (job.state.supply.minimal, job.state.queued) == (3, ())
     job.wait(120_000)
     assert declared(job) == [(3, 3)] * 3
 
@@ -244,7 +244,7 @@ def test_without_a_deadline_the_change_of_the_open_record_can_be_canceled() -> N
 def taken_back() -> Job:
     """4 was declared and taken back to 2; four slots are held."""
     job = back_to_work(fail(tried_4()))
-    assert job.state.taken_back is not None and job.parallelism == [2, 2, 2]
+    assert job.state.trial.taken_back is not None and job.parallelism == [2, 2, 2]
     return job
 
 
@@ -257,14 +257,14 @@ def test_an_undo_remembers_what_was_taken_back() -> None:
     job.wait(60_000)
     assert declared(job) == [(1, 4)] * 3, "what was declared comes back, not what it led to"
     job.wait(60_000)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2])
 
 
 def test_what_was_taken_back_may_be_tried_again_once_the_slots_are_there() -> None:
     job = taken_back()
     put(job, within(job, 60, ROLLBACK), source=(1, 9), agg=(1, 4), sink=(1, 4)).hold(9).wait(100)
-    assert (job.kind, job.state.taken_back) == ("Rescaling", None)
+    assert (job.kind, job.state.trial.taken_back) == ("Rescaling", None)
     assert (job.applied().parallelism, job.state.queued) == ([9, 4, 4], ())
 
 
@@ -277,7 +277,7 @@ def test_later_bounds_without_a_deadline_try_it_again_at_once() -> None:
 
 def test_it_does_not_limit_what_has_its_slots_while_others_wait() -> None:
     job = back_to_work(fail(put(two(), a=(1, 4), b=(1, 4)).hold(8)))
-    assert job.state.taken_back is not None and job.parallelism == [2, 2]
+    assert job.state.trial.taken_back is not None and job.parallelism == [2, 2]
     put(job, within(job, 60, ROLLBACK), a=(1, 5), b=(1, 4))
     put(job, within(job, 90, ROLLBACK), a=(1, 5), b=(1, 6)).hold(8).wait(100)
     assert (job.parallelism, waits(job)) == ([2, 2], [3, 4]), "b may be tried at 4 again, by the same change"
@@ -288,9 +288,9 @@ def test_it_does_not_limit_what_has_its_slots_while_others_wait() -> None:
 def test_an_undo_without_a_deadline_remembers_it_too() -> None:
     job = taken_back().hold(2)
     put(job, source=(1, 9), agg=(1, 4), sink=(1, 4))
-    assert (job.kind, job.state.taken_back) == ("Executing", None)
+    assert (job.kind, job.state.trial.taken_back) == ("Executing", None)
     undo(job).wait(60_000)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     assert (declared(job), job.parallelism) == ([(1, 4)] * 3, [2, 2, 2])
 
 

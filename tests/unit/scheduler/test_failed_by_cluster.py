@@ -30,7 +30,7 @@ def test_it_does_not_count() -> None:
         assert (job.kind, job.timer_in_ms("backoff")) == ("RetryingExecutionGraphCreation", 10_000)
         job.wait(10_000)
         assert job.effect(StartAttempt).plan.slot_count == 2
-    assert job.state.creation_retry.attempts == 0
+    assert job.state.recovery.creation.attempts == 0
 
 
 def test_the_explanation_says_why_and_when_it_is_tried_again() -> None:
@@ -45,7 +45,7 @@ def test_what_cannot_be_recovered_from_ends_the_job() -> None:
 
 def test_a_redistribution_that_fails_keeps_its_own_rules() -> None:
     job = start_fails(Job().do(StartScheduling()).hold(2), repartition=True)
-    assert job.state.creation_retry.attempts == 1
+    assert job.state.recovery.creation.attempts == 1
 
 
 def test_only_the_driver_says_that_it_is_the_clusters_doing() -> None:
@@ -56,4 +56,4 @@ def test_only_the_driver_says_that_it_is_the_clusters_doing() -> None:
         assert event.by_cluster is by_cluster
     killed = AttemptFailed(1, "The driver process 7 was killed by signal 9.", stopped=True, outside=True)
     job = Job().do(StartScheduling()).hold(2).do(killed)
-    assert (job.kind, job.state.creation_retry.attempts) == ("RetryingExecutionGraphCreation", 1)
+    assert (job.kind, job.state.recovery.creation.attempts) == ("RetryingExecutionGraphCreation", 1)

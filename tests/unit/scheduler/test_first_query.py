@@ -213,7 +213,7 @@ def test_its_bounds_are_those_of_the_document_and_not_those_of_the_program() -> 
     assert declared(job) == {"in": (1, 3), "counts": (2, 12), "out": (1, 12)}
     assert job.state.requirements.version == 3
     assert job.state.requirements.reason == "The program has started a query with in, counts, out."
-    assert job.state.declared_slots == 12
+    assert job.state.supply.declared == 12
 
 
 def test_a_second_query_has_a_record_of_its_own() -> None:
@@ -313,13 +313,13 @@ def test_bounds_of_the_program_that_wait_for_their_slots_end_with_the_first_quer
 
 def test_a_rescale_before_the_first_query_is_not_on_trial() -> None:
     job = begun(held=2, upper=4).hold(3).applied().hold(4).applied()
-    assert job.state.watch is None and job.state.unproven
+    assert job.state.trial.watch is None and job.state.trial.unproven
     assert job.records[-1].message == "The program had not started a query in this attempt yet."
     fails(job, "Too many connections.")
-    assert job.state.taken_back is None and job.kind == "Restarting"
+    assert job.state.trial.taken_back is None and job.kind == "Restarting"
     begins(job.wait(1_000))
     assert job.parallelism == [4]
-    assert starts_query(job, parallelism=4).state.watch is None
+    assert starts_query(job, parallelism=4).state.trial.watch is None
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -337,7 +337,7 @@ def test_a_failure_with_the_first_query_restarts_what_is_known_by_then(stopped: 
 
 def test_what_the_job_asks_for_is_what_its_first_query_wants() -> None:
     job = begun(held=2, upper=4, bounds={**limited(4), "in": {"lowerBound": 2, "upperBound": 3}})
-    assert (job.state.declared_minimal, job.state.declared_slots) == (1, 4)
+    assert (job.state.supply.minimal, job.state.supply.declared) == (1, 4)
     starts_query(job)
     asked = job.effect(DeclareResources)
     assert (asked.minimal, asked.desired) == (2, 4)

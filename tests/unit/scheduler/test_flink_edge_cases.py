@@ -116,7 +116,7 @@ def test_l02_a_change_in_cooldown_whose_slots_vanish_ends_idling_with_one_ignore
     while job.stage != "Idling":
         job.wait(1_000)
     assert job.kind == "Executing"
-    assert job.state.num_restarts == 0
+    assert job.state.recovery.num_restarts == 0
     assert job.ended()[1:] == [("NEW_RESOURCE_AVAILABLE", "NO_RESOURCES_OR_PARALLELISMS_CHANGE", 2)]
     assert job.nothing_open
 

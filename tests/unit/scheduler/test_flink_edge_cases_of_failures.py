@@ -38,19 +38,23 @@ def test_l14_a_rescale_restart_spends_no_restart_budget_and_counts_both() -> Non
     assert job.kind == "Restarting"
     assert isinstance(job.state.phase, Restarting)
     assert (job.state.phase.backoff_ms, job.state.phase.failures) == (0, ())
-    assert (job.state.num_restarts, job.state.num_rescales) == (1, 1)
-    assert job.state.restart.attempts == 0
+    assert (job.state.recovery.num_restarts, job.state.num_rescales) == (1, 1)
+    assert job.state.recovery.strategy.attempts == 0
     assert job.effect(StopAttempt).mode is StopMode.BOUNDARY
 
 
 def test_l14_a_failure_counts_a_restart_only() -> None:
     job = Job().run().do(AttemptFailed(1, "boom", stopped=True))
-    assert (job.state.num_restarts, job.state.num_rescales, job.state.restart.attempts) == (1, 0, 1)
+    assert (
+        job.state.recovery.num_restarts,
+        job.state.num_rescales,
+        job.state.recovery.strategy.attempts,
+    ) == (1, 0, 1)
 
 
 def test_l14_a_rescale_in_place_counts_a_rescale_only() -> None:
     job = Job(upper=4).run().hold(4).applied()
-    assert (job.state.num_restarts, job.state.num_rescales) == (0, 1)
+    assert (job.state.recovery.num_restarts, job.state.num_rescales) == (0, 1)
 
 
 def test_l15_restarting_for_a_target_that_is_still_attainable_goes_straight_to_the_start() -> None:
@@ -75,8 +79,8 @@ def test_l16_a_failure_while_the_attempt_is_being_ended_is_only_recorded(kind: s
     job.do(AttemptFailed(1, "another", stopped=False))
     job.do(GlobalFailure("a third"))
     assert job.state.phase_version == version
-    assert [one.error for one in job.state.failures[-1]][-2:] == ["another", "a third"]
-    assert job.state.restart.attempts == (1 if kind == "Restarting" else 0)
+    assert [one.error for one in job.state.recovery.failures[-1]][-2:] == ["another", "a third"]
+    assert job.state.recovery.strategy.attempts == (1 if kind == "Restarting" else 0)
 
 
 @pytest.mark.parametrize("kind", ["Restarting", "Failing", "Canceling"])
@@ -84,8 +88,8 @@ def test_failures_of_an_attempt_that_is_being_ended_are_kept_up_to_a_number(kind
     job = in_phase(kind)
     for number in range(200):
         job.do(GlobalFailure(f"failure {number}"))
-    assert 2 <= len(job.state.failures[-1]) <= MAX_CONCURRENT_FAILURES + 1
-    assert len(job.state.failures) == 1
+    assert 2 <= len(job.state.recovery.failures[-1]) <= MAX_CONCURRENT_FAILURES + 1
+    assert len(job.state.recovery.failures) == 1
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def test_a_driver_that_waits_for_its_next_attempt_is_killed_before_its_job_is_ov
     event: CancelRequested | GlobalFailure, kind: str, status: JobStatus
 ) -> None:
     job = in_phase("Restarting").stops(driver_alive=True).hold(0).wait(10_000)
-    assert job.kind == "WaitingForResources" and job.state.driver_waiting
+    assert job.kind == "WaitingForResources" and job.state.driver.waits
     job.do(event)
     assert (job.kind, job.effect(StopAttempt).mode) == (kind, StopMode.KILL)
     assert job.stops().status is status
@@ -230,7 +234,7 @@ def test_l20_counts_and_the_last_completed_record_do_not_depend_on_how_many_are_
 def test_l24_a_burst_of_failures_is_one_attempt_of_the_exponential_backoff() -> None:
     job = Job(options={"restart-strategy.exponential-delay.jitter-factor": "0"}).run()
     job.do(AttemptFailed(1, "first", stopped=False)).do(AttemptFailed(1, "second", stopped=True))
-    assert job.state.restart.attempts == 1
+    assert job.state.recovery.strategy.attempts == 1
     assert job.timer_in_ms("backoff") == 1_000
 
 

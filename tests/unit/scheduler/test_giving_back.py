@@ -89,7 +89,7 @@ def test_nothing_is_given_back_that_an_attempt_which_is_being_killed_may_use() -
     job = Job(chain(), upper=4).do(StartScheduling()).hold(4)
     assert job.kind == "CreatingExecutionGraph"
     job.do(SlotsChanged(slots(3)))
-    assert job.has_effect(StopAttempt) and job.state.attempt_alive, "a planned slot is gone"
+    assert job.has_effect(StopAttempt) and job.state.driver.alive, "a planned slot is gone"
     job.do(SlotsChanged(slots(3), allowed=1))
     assert released(job) == [] and len(job.state.slots) == 3
     job.stops()

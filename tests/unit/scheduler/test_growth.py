@@ -141,17 +141,17 @@ def test_a_query_that_comes_again_changes_nothing() -> None:
 def test_vertices_of_a_query_that_ended_need_no_slots_while_another_runs() -> None:
     job = running(upper=2)
     start(job, 2, upper=4)
-    assert job.state.declared_slots == 4
+    assert job.state.supply.declared == 4
     end(job, 2)
-    assert job.state.declared_slots == 2
+    assert job.state.supply.declared == 2
     start(job, 2)
-    assert job.state.declared_slots == 4
+    assert job.state.supply.declared == 4
 
 
 def test_if_all_queries_have_ended_the_slots_stay_for_the_next_one() -> None:
     job = running(upper=2)
     end(job, 1)
-    assert (job.kind, job.state.declared_slots) == ("Executing", 2)
+    assert (job.kind, job.state.supply.declared) == ("Executing", 2)
     assert "No query of it runs." in explain(job.state, job.now_ms)[0]
 
 
@@ -162,7 +162,7 @@ def test_queries_that_ended_long_ago_leave_the_graph() -> None:
         end(job, number)
     start(job, 1000)
     graph = job.state.graph
-    assert len(graph.ended) == ENDED_KEPT and len(job.state.started) == ENDED_KEPT + 2
+    assert len(graph.ended) == ENDED_KEPT and len(job.state.driver.started) == ENDED_KEPT + 2
     assert key(2) not in graph.by_id and key(4) in graph.by_id and key(1000) in graph.by_id
     assert [one for one, _ in job.state.requirements] == list(graph.by_id)
     assert len(job.parallelism) == len(graph.vertices)
@@ -194,15 +194,15 @@ def again_with_one() -> Job:
 def left_out() -> Job:
     """Of two queries the larger one has not come again in its time."""
     job = again_with_one()
-    assert (job.state.declared_slots, job.parallelism) == (4, [2, 2, 4, 4])
+    assert (job.state.supply.declared, job.parallelism) == (4, [2, 2, 4, 4])
     job.wait(LATE_MS - 1)
-    assert (job.state.declared_slots, job.state.graph.left_out) == (4, ())
+    assert (job.state.supply.declared, job.state.graph.left_out) == (4, ())
     return job.wait(1)
 
 
 def test_an_absent_query_needs_no_slots_when_its_time_is_over_and_those_that_it_wants_when_it_comes() -> None:
     job = left_out()
-    assert (job.state.declared_slots, job.state.graph.left_out) == (2, (key(2),))
+    assert (job.state.supply.declared, job.state.graph.left_out) == (2, (key(2),))
     assert absent_vertices(job.state) == {one.id for one in graph_of(2).vertices}
     job.hold(2).applied()
     assert job.parallelism == [2, 2, 2, 2]
@@ -210,16 +210,16 @@ def test_an_absent_query_needs_no_slots_when_its_time_is_over_and_those_that_it_
         job.records[-1].cause is TriggerCause.NEW_RESOURCE_AVAILABLE and job.records[-1].requested_by is None
     )
     start(job, 2)
-    assert (job.state.declared_slots, job.state.graph.left_out) == (4, ())
+    assert (job.state.supply.declared, job.state.graph.left_out) == (4, ())
     job.hold(4).applied()
     assert (job.parallelism, job.nothing_open) == ([2, 2, 4, 4], True)
 
 
 def test_what_was_left_out_is_not_waited_for_by_the_next_attempt_either() -> None:
     job = killed(left_out())
-    assert (job.state.declared_slots, job.state.graph.left_out) == (2, (key(2),))
+    assert (job.state.supply.declared, job.state.graph.left_out) == (2, (key(2),))
     start(job, 2)
-    assert (job.state.declared_slots, job.state.graph.left_out) == (4, ())
+    assert (job.state.supply.declared, job.state.graph.left_out) == (4, ())
 
 
 def test_a_query_that_has_ended_before_the_time_of_the_others_is_over_was_not_left_out() -> None:
@@ -337,12 +337,12 @@ def test_what_was_taken_back_limits_no_query_that_comes_and_is_lifted_as_ever() 
     assert job.parallelism == [2, 2]
     start(job, 2, parallelism=2).hold(4).applied()
     assert job.parallelism == [2, 2, 4, 4]
-    assert job.state.taken_back is not None and len(job.state.taken_back.good) == 2
+    assert job.state.trial.taken_back is not None and len(job.state.trial.taken_back.good) == 2
     job.hold(1).applied().hold(4).applied()
-    assert job.parallelism == [2, 2, 4, 4] and job.state.taken_back is not None
+    assert job.parallelism == [2, 2, 4, 4] and job.state.trial.taken_back is not None
     job.graph = job.state.graph
     job.put(1, 3).applied()
-    assert job.parallelism == [3, 3, 3, 3] and job.state.taken_back is None
+    assert job.parallelism == [3, 3, 3, 3] and job.state.trial.taken_back is None
 
 
 def test_a_query_that_has_ended_is_no_reason_for_more_slots_nor_a_standstill() -> None:

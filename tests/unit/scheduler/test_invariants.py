@@ -24,6 +24,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.state import Created, Executing, JobState, Manager, Rescaling, Stop, Timer
 from app.scheduler.explain import explain
 from app.scheduler.validate import InvariantViolation, validate
+from tests.parts import with_part
 from tests.unit.scheduler.driving import Job, slots
 from tests.unit.scheduler.phases import in_phase
 
@@ -44,9 +45,9 @@ def _with_plan(state: JobState, **changes: object) -> JobState:
 
 BROKEN: dict[str, tuple[str, Callable[[JobState], JobState]]] = {
     "no plan": ("plan_in_force_while_an_attempt_runs", lambda s: replace(s, plan=None)),
-    "nothing alive": ("plan_in_force_while_an_attempt_runs", lambda s: replace(s, attempt_alive=False)),
+    "nothing alive": ("plan_in_force_while_an_attempt_runs", lambda s: with_part(s, "driver", alive=False)),
     "another last plan": ("plan_in_force_while_an_attempt_runs", lambda s: replace(s, last_plan=None)),
-    "two processes": ("at_most_one_attempt", lambda s: replace(s, driver_waiting=True)),
+    "two processes": ("at_most_one_attempt", lambda s: with_part(s, "driver", waits=True)),
     "before the first attempt": ("at_most_one_attempt", lambda s: replace(s, attempt=0)),
     "a slot twice": ("plans_fit_graph_and_slots", lambda s: replace(s, slots=(*s.slots, s.slots[0]))),
     "a plan of the future": ("plans_fit_graph_and_slots", lambda s: _with_plan(s, version=99)),
@@ -78,8 +79,14 @@ BROKEN: dict[str, tuple[str, Callable[[JobState], JobState]]] = {
         lambda s: replace(s, timeline=replace(s.timeline, open=replace(s.timeline.open, start_ms=0))),  # type: ignore[type-var]
     ),
     "no time of the status": ("status_times", lambda s: replace(s, status_since_ms=())),
-    "a slot in use is surplus": ("surplus_is_not_used", lambda s: replace(s, idle_since_ms=(("tm-0", 1),))),
-    "a slot not held is surplus": ("surplus_is_not_used", lambda s: replace(s, idle_since_ms=(("gone", 1),))),
+    "a slot in use is surplus": (
+        "surplus_is_not_used",
+        lambda s: with_part(s, "supply", idle_since_ms=(("tm-0", 1),)),
+    ),
+    "a slot not held is surplus": (
+        "surplus_is_not_used",
+        lambda s: with_part(s, "supply", idle_since_ms=(("gone", 1),)),
+    ),
     "a stop without stopping": ("stop_operation", lambda s: replace(s, stop=Stop("t", "IN_PROGRESS"))),
 }
 
@@ -143,10 +150,10 @@ def test_a_driver_that_takes_no_plan_is_named() -> None:
 
 def test_no_slot_is_given_back_twice_or_before_its_time_and_none_that_a_plan_uses() -> None:
     job = Job(upper=4).run(held=4).put(1, 2).applied()
-    assert dict(job.state.idle_since_ms) == {"tm-2": job.now_ms, "tm-3": job.now_ms}
+    assert dict(job.state.supply.idle_since_ms) == {"tm-2": job.now_ms, "tm-3": job.now_ms}
     job.wait(20_000).put(1, 3)
     assert job.kind == "Rescaling"
-    assert len(job.state.idle_since_ms) == 1, "one of them is needed again"
+    assert len(job.state.supply.idle_since_ms) == 1, "one of them is needed again"
     job.applied().wait(29_999)
     assert len(job.state.slots) == 4
     job.wait(1)
@@ -167,7 +174,7 @@ def test_surplus_slots_are_given_back_in_every_phase_that_lasts() -> None:
         job = in_phase(kind).hold(9)
         assert len(job.state.slots) == 9
         job.wait(50_000)
-        assert len(job.state.slots) == job.state.declared_slots <= 4, kind
+        assert len(job.state.slots) == job.state.supply.declared <= 4, kind
 
 
 def test_what_is_wanted_is_declared_once() -> None:
@@ -205,11 +212,11 @@ def test_the_state_that_was_handed_in_is_never_changed_by_what_the_sheet_does_in
     state = running()
     was = repr(state)
     draft = Draft(state, StopRequested("t1"), state.phase_since_ms, table)
-    draft.set(num_restarts=7)
+    draft.set_part("recovery", num_restarts=7)
     draft.set(num_rescales=8)
     draft.set_timeline(records=9)
     draft.set_timeline(attempt_id=10)
-    assert (draft.state.num_restarts, draft.state.num_rescales) == (7, 8)
+    assert (draft.state.recovery.num_restarts, draft.state.num_rescales) == (7, 8)
     assert (draft.state.timeline.records, draft.state.timeline.attempt_id) == (9, 10)
     assert repr(state) == was
 
@@ -237,7 +244,7 @@ def test_evolve_does_what_replace_does() -> None:
 def test_texts_of_a_failure_are_kept_at_both_ends_and_not_without_end() -> None:
     stack = "first cause " + "x" * 100_000 + " last cause"
     job = Job().run().do(AttemptFailed(1, "e" * 10_000, stopped=True, stack=stack))
-    failure = job.state.failures[-1][0]
+    failure = job.state.recovery.failures[-1][0]
     assert len(failure.error) < 5_000
     assert failure.stack is not None and len(failure.stack) < 50_000
     assert failure.stack.startswith("first cause") and failure.stack.endswith("last cause")

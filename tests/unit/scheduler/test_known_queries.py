@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from app.model.status import JobStatus
-from app.model.value import evolve
 from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import SendPlan, StopAttempt, StopMode
@@ -11,6 +10,7 @@ from app.scheduler.adaptive.events import AttemptFailed, AttemptStopped, StopReq
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import Executing
 from app.scheduler.explain import explain
+from tests.parts import with_part
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.programs import begins, begun, starts_query
 from tests.unit.scheduler.test_first_query import DAY_MS, fails, timers
@@ -70,41 +70,41 @@ def test_slots_and_bounds_before_the_known_queries_are_rescales_in_place() -> No
 def test_a_failure_before_the_first_query_is_not_blamed_on_a_rescale() -> None:
     job = again(held=2, upper=4)
     job.hold(4).applied()
-    assert job.state.watch is not None
+    assert job.state.trial.watch is not None
     assert "on trial" not in " ".join(explain(job.state, job.now_ms)[0])
     fails(job, "OperationalError: no route to host")
-    assert (job.kind, job.state.taken_back) == ("Restarting", None)
+    assert (job.kind, job.state.trial.taken_back) == ("Restarting", None)
     starts_query(begins(job.wait(1_000)), parallelism=4)
     assert "on trial" in " ".join(explain(job.state, job.now_ms)[0])
     fails(job, "Too many connections.")
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
 
 
 def test_a_session_that_the_cluster_does_not_let_begin_is_tried_for_ever_and_not_counted() -> None:
     job = again()
-    before = job.state.restart
+    before = job.state.recovery.strategy
     for attempt in range(3, 40):
         failed = AttemptFailed(
             job.state.attempt, "None of 2 executors has come.", stopped=True, by_cluster=True
         )
         assert job.do(failed).kind == "Restarting"
         begins(job.wait(10_000))
-        assert (job.kind, job.state.attempt, job.state.restart) == ("Executing", attempt, before)
+        assert (job.kind, job.state.attempt, job.state.recovery.strategy) == ("Executing", attempt, before)
     starts_query(job)
     job.do(AttemptFailed(job.state.attempt, "None has come.", stopped=True, by_cluster=True))
-    assert job.state.restart != before, "its queries ran"
+    assert job.state.recovery.strategy != before, "its queries ran"
 
 
 def test_a_rescale_before_the_first_query_has_shown_nothing() -> None:
     job = fails(again(held=2, upper=4)).wait(1_000)
     begins(job)
     job.hold(4).applied()
-    phase, watch = job.state.phase, job.state.watch
+    phase, watch = job.state.phase, job.state.trial.watch
     assert isinstance(phase, Executing) and not phase.first_batch and last_failure(job.state) is not None
     assert watch is not None and not watch.ran
     job.wait(DAY_MS)
     begins(fails(job, "KeyError: k").wait(1_000))
-    assert job.state.watch is not None, "no batch has come"
+    assert job.state.trial.watch is not None, "no batch has come"
     starts_query(job, parallelism=4).commit()
     assert last_failure(job.state) is None
 
@@ -113,18 +113,18 @@ def test_a_redistribution_is_not_given_up_for_what_comes_before_it() -> None:
     job = starts_query(begun(held=12, upper=2)).commit()
     job.put(1, 20).stops()
     for _ in range(5):
-        assert job.state.repartition is not None and job.state.repartition.failed == 0
+        assert job.state.partitions.repartition is not None and job.state.partitions.repartition.failed == 0
         fails(begins(job), "OperationalError: no route to host").wait(1_000)
     starts_query(begins(job))
     fails(job, "out of memory").wait(1_000)
-    assert job.state.repartition is not None and job.state.repartition.failed == 1
+    assert job.state.partitions.repartition is not None and job.state.partitions.repartition.failed == 1
 
 
 def test_an_attempt_of_a_driver_of_the_build_before_has_started_what_it_knew() -> None:
     job = starts_query(begun()).commit()
     fails(job).wait(1_000).starts()
     assert (job.kind, job.status) == ("Executing", JobStatus.RUNNING)
-    stored = evolve(job.state, started=())
+    stored = with_part(job.state, "driver", started=())
     assert status_of(stored) is JobStatus.CREATED
     assert growth.as_taken_up(stored) == job.state
     waiting = again().state
@@ -134,10 +134,10 @@ def test_an_attempt_of_a_driver_of_the_build_before_has_started_what_it_knew() -
 def test_the_watch_of_a_rescale_begins_with_the_first_query() -> None:
     job = again(held=2, upper=4)
     job.hold(4).applied()
-    watch = job.state.watch
+    watch = job.state.trial.watch
     assert watch is not None
     job.wait(watch.until_ms - watch.since_ms + 1)
     starts_query(job, parallelism=4)
-    again_watched = job.state.watch
+    again_watched = job.state.trial.watch
     assert again_watched is not None and again_watched.since_ms == job.now_ms
     assert again_watched.until_ms - again_watched.since_ms == watch.until_ms - watch.since_ms

@@ -57,13 +57,13 @@ def numbers(job: Job) -> list[int]:
 
 def test_it_is_done_when_a_query_that_its_program_starts_late_has_it_too() -> None:
     job = late()
-    assert job.kind == "Executing" and job.state.repartition is not None
+    assert job.kind == "Executing" and job.state.partitions.repartition is not None
     words = " ".join(explain(job.state, job.now_ms)[0])
     assert "is done when the program starts its query: the state of again from 8 to 12 partitions." in words
     job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
     assert job.kind != "Restarting", "20 have to wait"
     job.do(StateRepartitioned(job.state.attempt, ((LATE, 12),)))
-    assert (job.kind, job.state.repartition) == ("Restarting", None)
+    assert (job.kind, job.state.partitions.repartition) == ("Restarting", None)
     job.stops(driver_alive=True)
     assert numbers(job) == [20, 12]
 
@@ -78,14 +78,14 @@ def of_program() -> Job:
 
 def test_a_program_that_has_begun_redistributes_with_each_query_that_it_starts() -> None:
     job = of_program()
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert (job.kind, numbers(job)) == ("Executing", [12, 12]) and begun is not None
     assert set(begun.late) == {SINK, LATE}
     assert "the state of again from 8 to 12 partitions" in " ".join(explain(job.state, job.now_ms)[0])
     for key, left in ((LATE, (SINK,)), (SINK, None)):
         job.do(QueryStarted(job.state.attempt, key, job.state.graph, ()))
         job.do(StateRepartitioned(job.state.attempt, ((key, 12),)))
-        now = job.state.repartition
+        now = job.state.partitions.repartition
         assert (None if now is None else now.late) == left
     assert (job.commit().kind, numbers(job), job.nothing_open) == ("Executing", [12, 12], True)
     assert "Redistributed the state of agg from 8 to 12" in (job.records[-1].message or "")
@@ -94,7 +94,7 @@ def test_a_program_that_has_begun_redistributes_with_each_query_that_it_starts()
 def test_a_program_that_fails_before_its_queries_has_their_state_redistributed_by_the_next_attempt() -> None:
     job = of_program()
     job.do(AttemptFailed(job.state.attempt, "no route to host", stopped=True)).wait(60_000)
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert (job.kind, numbers(job)) == ("CreatingExecutionGraph", [12, 12])
     assert begun is not None and begun.failed == 1
 
@@ -102,7 +102,11 @@ def test_a_program_that_fails_before_its_queries_has_their_state_redistributed_b
 def test_a_program_whose_state_cannot_be_redistributed_goes_on_with_what_it_had() -> None:
     job = of_program()
     job.do(AttemptFailed(job.state.attempt, "no space", stopped=True, repartition=True))
-    assert (job.kind, job.state.repartition, numbers(job)) == ("CreatingExecutionGraph", None, [8, 8])
+    assert (job.kind, job.state.partitions.repartition, numbers(job)) == (
+        "CreatingExecutionGraph",
+        None,
+        [8, 8],
+    )
     job.do(AttemptRunning(job.state.attempt, begun=True)).commit()
     assert (job.kind, job.nothing_open) == ("Executing", True)
     sentence = "so the state stays as it is: no space. To try it again, declare"
@@ -113,12 +117,12 @@ def test_an_attempt_that_ends_before_a_late_query_has_it_is_followed_by_one_that
     job = late()
     job.do(AttemptFailed(job.state.attempt, "killed", stopped=True)).wait(60_000)
     assert job.kind == "CreatingExecutionGraph"
-    begun = job.state.repartition
+    begun = job.state.partitions.repartition
     assert begun is not None and (begun.failed, numbers(job)) == (1, [12, 12])
     starts_one(job)
     assert job.kind == "Executing"
     job.do(StateRepartitioned(job.state.attempt, ((LATE, 12),)))
-    assert job.state.repartition is None and numbers(job) == [12, 12]
+    assert job.state.partitions.repartition is None and numbers(job) == [12, 12]
 
 
 def test_what_is_left_to_a_query_that_does_not_run_holds_up_no_new_version() -> None:
@@ -129,7 +133,7 @@ def test_what_is_left_to_a_query_that_does_not_run_holds_up_no_new_version() -> 
     job.do(QueryStarted(job.state.attempt, SINK, job.state.graph, ()))
     assert is_left_to_idle(job.state), "the other one is absent"
     job.do(version)
-    assert (job.kind, job.state.repartition, numbers(job)) == ("Restarting", None, [12, 8])
+    assert (job.kind, job.state.partitions.repartition, numbers(job)) == ("Restarting", None, [12, 8])
 
 
 def test_what_is_left_to_a_query_that_does_not_run_holds_up_no_other_number_of_one_that_runs() -> None:
@@ -138,13 +142,13 @@ def test_what_is_left_to_a_query_that_does_not_run_holds_up_no_other_number_of_o
     job.put_each(source=(1, 2), agg=(1, 12), sink=(1, 2), again=(1, 12), **SINK_LATE)
     assert is_left_to_idle(job.state), "it asks for nothing that has to wait"
     job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
-    assert (job.kind, job.state.repartition, numbers(job)) == ("Restarting", None, [12, 8])
+    assert (job.kind, job.state.partitions.repartition, numbers(job)) == ("Restarting", None, [12, 8])
     job.stops(driver_alive=True)
     assert numbers(job) == [20, 12], "that of the absent one is asked for on"
     job.do(StateRepartitioned(job.state.attempt, ((SINK, 20),)))
     job.do(AttemptRunning(job.state.attempt))
     job.commit()
-    assert job.kind == "Executing" and job.state.repartition is not None
+    assert job.kind == "Executing" and job.state.partitions.repartition is not None
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -155,7 +159,7 @@ def test_a_late_one_that_cannot_be_done_is_given_up(stopped: bool) -> None:
     if not stopped:
         assert job.kind == "Restarting"
         job.do(AttemptStopped(attempt))
-    assert job.state.repartition is None
+    assert job.state.partitions.repartition is None
     assert numbers(job) == [12, 8], "that of the other is done"
     assert job.kind == "CreatingExecutionGraph", "no backoff"
     starts_one(job)
@@ -171,7 +175,7 @@ def test_a_late_one_that_kills_one_attempt_after_the_other_is_given_up() -> None
         assert numbers(job) == [12, 12]
         job.do(AttemptFailed(job.state.attempt, "out of memory", stopped=True)).wait(120_000)
         starts_one(job)
-    assert job.state.repartition is None and numbers(job) == [12, 8]
+    assert job.state.partitions.repartition is None and numbers(job) == [12, 8]
 
 
 def test_a_late_query_that_is_redistributed_while_its_attempt_makes_way_for_a_version_is_not_forgotten() -> (
@@ -200,12 +204,12 @@ def leaves() -> tuple[Job, JobGraph]:
 def test_what_was_left_to_a_query_that_leaves_the_graph_is_not_left_to_it_in_the_next_attempt() -> None:
     job, whole = leaves()
     job.do(AttemptFailed(job.state.attempt, "killed", stopped=True)).wait(60_000)
-    assert (job.kind, job.state.repartition) == ("CreatingExecutionGraph", None)
+    assert (job.kind, job.state.partitions.repartition) == ("CreatingExecutionGraph", None)
     starts_one(job)
     back = tuple(replace(one, max_parallelism=8) if one.name == "again" else one for one in whole.vertices)
     job.do(QueryStarted(job.state.attempt, LATE, replace(whole, vertices=back), ()))
     assert numbers(job) == [12, 8], "as it was found"
-    assert job.state.max_parallelism == numbers_of(job.state.graph), "who takes the job over knows it"
+    assert job.state.partitions.numbers == numbers_of(job.state.graph), "who takes the job over knows it"
 
 
 def test_it_is_given_up_for_a_query_that_comes_back_in_the_attempt_that_has_the_order() -> None:
@@ -213,9 +217,13 @@ def test_it_is_given_up_for_a_query_that_comes_back_in_the_attempt_that_has_the_
     attempt = job.state.attempt
     # Its driver tells the number that was ordered, and redistributes then.
     job.do(QueryStarted(attempt, LATE, whole, ()))
-    assert job.state.repartition is not None and numbers(job) == [12, 12]
+    assert job.state.partitions.repartition is not None and numbers(job) == [12, 12]
     job.do(AttemptFailed(attempt, "no space", stopped=True, recoverable=False, repartition=True))
-    assert (job.kind, job.state.repartition, numbers(job)) == ("CreatingExecutionGraph", None, [12, 8])
+    assert (job.kind, job.state.partitions.repartition, numbers(job)) == (
+        "CreatingExecutionGraph",
+        None,
+        [12, 8],
+    )
 
 
 def test_an_order_that_was_passed_over_meanwhile_can_still_fail() -> None:
@@ -223,7 +231,9 @@ def test_an_order_that_was_passed_over_meanwhile_can_still_fail() -> None:
     attempt = job.state.attempt
     job.do(QueryStarted(attempt, SINK, job.state.graph, ()))
     job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
-    assert (job.kind, job.state.repartition) == ("Executing", None), "it comes when the cooldown is over"
+    assert (job.kind, job.state.partitions.repartition) == ("Executing", None), (
+        "it comes when the cooldown is over"
+    )
     job.do(AttemptFailed(attempt, "no space", stopped=True, recoverable=False, repartition=True))
     assert job.kind == "CreatingExecutionGraph", "no backoff, and no end"
 
@@ -235,8 +245,8 @@ def test_what_is_passed_over_while_an_attempt_starts_is_no_part_of_its_plan() ->
     job.do(QueryStarted(attempt, LATE, job.state.graph, ()))
     job.do(QueryEnded(attempt, LATE))
     job.do(AttemptFailed(attempt, "killed", stopped=True, outside=True)).wait(60_000)
-    assert job.kind == "CreatingExecutionGraph" and job.state.repartition is not None
+    assert job.kind == "CreatingExecutionGraph" and job.state.partitions.repartition is not None
     job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
-    assert job.state.repartition is None and numbers(job) == [12, 8]
+    assert job.state.partitions.repartition is None and numbers(job) == [12, 8]
     job.do(AttemptRunning(job.state.attempt)).commit()
     assert job.kind != "CreatingExecutionGraph" and job.parallelism[3] <= 8

@@ -73,14 +73,14 @@ def test_the_query_is_started_again_after_the_backoff_and_the_job_runs_on() -> N
     assert "restarted alone" not in words(job)
     job.wait(10 * TIMEOUT_MS)
     assert job.kind == "Executing" and job.state.attempt == 1
-    assert job.state.num_restarts == 1
+    assert job.state.recovery.num_restarts == 1
 
 
 def test_the_history_has_it_as_local_and_there_is_no_rescale_record() -> None:
     job = running()
     records = job.state.timeline.records
     fails(job, vertex="sink", why="It is tried again because x names y.")
-    (entry,) = job.state.failures[-1]
+    (entry,) = job.state.recovery.failures[-1]
     assert (entry.local, entry.vertex, entry.why) == (True, "sink", "It is tried again because x names y.")
     assert job.state.timeline.records == records and job.nothing_open
 
@@ -108,14 +108,14 @@ def test_it_is_escalated_when_no_batch_is_committed_in_its_time() -> None:
     assert job.kind == "Executing"
     job.wait(1)
     assert job.kind == "Restarting" and job.effect(StopAttempt).mode is StopMode.KILL
-    assert job.state.local == ()
-    first, second = job.state.failures
+    assert job.state.recovery.local == ()
+    first, second = job.state.recovery.failures
     assert first[0].local and not second[0].local
     assert second[0].error.startswith(
         "The query of sink sink was restarted alone and has not committed a batch"
     )
     assert job.open.cause.value == "RECOVERABLE_FAILOVER"
-    assert job.state.restart.attempts == 2
+    assert job.state.recovery.strategy.attempts == 2
     job.stops().wait(5_000)
     assert job.effect(StartAttempt).attempt == 2
 
@@ -131,7 +131,7 @@ def test_a_batch_of_another_query_is_no_recovery() -> None:
 def test_it_is_escalated_when_it_fails_again_meanwhile() -> None:
     job = fails(fails(running()).wait(5_000), number=2)
     assert job.kind == "Restarting"
-    assert "failed again before it had committed a batch" in job.state.failures[-1][0].why
+    assert "failed again before it had committed a batch" in job.state.recovery.failures[-1][0].why
 
 
 def test_one_that_has_recovered_may_fail_again() -> None:
@@ -191,7 +191,7 @@ def test_without_the_slots_of_the_lower_bounds_the_whole_job_is_restarted() -> N
     assert job.kind == "Executing"
     fails(job)
     assert job.kind == "Restarting"
-    assert "the lower bounds need 2 slots and the job has 1" in job.state.failures[-1][0].why
+    assert "the lower bounds need 2 slots and the job has 1" in job.state.recovery.failures[-1][0].why
 
 
 def test_slots_that_are_lost_during_the_backoff_escalate_it() -> None:
@@ -203,15 +203,15 @@ def test_slots_that_are_lost_during_the_backoff_escalate_it() -> None:
 
 def test_a_rescale_on_trial_is_blamed_and_taken_back() -> None:
     job = running(upper=2).put(1, 4).hold(4).applied()
-    assert job.kind == "Executing" and job.state.watch is not None
+    assert job.kind == "Executing" and job.state.trial.watch is not None
     fails(job, plan_version=job.state.plan_version)
-    assert job.kind == "Restarting" and job.state.taken_back is not None
+    assert job.kind == "Restarting" and job.state.trial.taken_back is not None
 
 
 def test_a_rescale_on_trial_is_not_blamed_for_what_was_done_to_the_query() -> None:
     job = running(upper=2).put(1, 4).hold(4).applied()
     fails(job, plan_version=job.state.plan_version, outside=True)
-    assert (job.kind, job.state.taken_back) == ("Executing", None)
+    assert (job.kind, job.state.trial.taken_back) == ("Executing", None)
     assert job.wait(5_000).has_effect(RestartQuery)
 
 
@@ -223,7 +223,7 @@ def test_a_rescale_by_restart_takes_the_query_along() -> None:
     }
     job = fails(Job(two_sinks(in_place=False), upper=2, options={**FIXED, **options}).run())
     job.put(1, 4).hold(4).wait(1)
-    assert job.kind == "Restarting" and job.state.local == ()
+    assert job.kind == "Restarting" and job.state.recovery.local == ()
     job.do(AttemptStopped(1, driver_alive=True)).starts()
     assert job.parallelism == [4, 4, 4, 4]
 
@@ -247,7 +247,7 @@ def test_a_query_that_fails_while_draining_breaks_the_stop_off() -> None:
 def test_its_driver_dies_meanwhile() -> None:
     job = fails(running()).wait(5_000)
     job.do(AttemptFailed(1, "The driver process 7 was killed by signal 9.", stopped=True, outside=True))
-    assert job.kind == "Restarting" and job.state.local == ()
+    assert job.kind == "Restarting" and job.state.recovery.local == ()
     job.wait(5_000)
     assert job.starts().commit().kind == "Executing"
     late = QueryRecovered(1, sink(job), 1)
@@ -265,7 +265,7 @@ def test_one_with_long_batches_has_the_time_for_one() -> None:
     assert job.timer_in_ms(LOCAL_TIMER) == 90_000
     assert job.wait(89_999).kind == "Executing"
     job.wait(1)
-    assert job.kind == "Restarting" and "within 90000 ms" in job.state.failures[-1][0].error
+    assert job.kind == "Restarting" and "within 90000 ms" in job.state.recovery.failures[-1][0].error
     assert fails(running(), longest_batch_ms=29_000).wait(5_000).timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
 
 

@@ -67,4 +67,4 @@ def test_a_start_that_failed_is_counted_also_if_it_was_on_another_cluster() -> N
     job = Job().do(StartScheduling()).hold(2).do(AttemptFailed(1, "no java", stopped=False))
     assert job.do(AttemptMisplaced(1, WHY)).kind == "CreatingExecutionGraph", "it is being killed already"
     job.stops()
-    assert (job.kind, job.state.creation_retry.attempts) == ("RetryingExecutionGraphCreation", 1)
+    assert (job.kind, job.state.recovery.creation.attempts) == ("RetryingExecutionGraphCreation", 1)

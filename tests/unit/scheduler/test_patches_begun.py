@@ -65,7 +65,7 @@ def test_what_it_was_stopped_for_is_in_force_and_stays() -> None:
 def test_what_was_tried_and_failed_waits_for_no_deadline() -> None:
     job = stopping().stops()
     fail(job, stopped=True)
-    assert job.state.taken_back is not None and job.state.queued == ()
+    assert job.state.trial.taken_back is not None and job.state.queued == ()
     job.wait(120_000)
     assert declared(job) == [(4, 4)] * 3
 
@@ -78,7 +78,7 @@ def test_what_waits_beside_something_that_failed_still_has_its_deadline(stopped:
     fail(job, stopped=stopped)
     if stopped:
         back_to_work(job)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     job.wait(61_000)
     assert declared(job) == [(1, 3), (1, 2)]
 

@@ -15,6 +15,7 @@ from app.scheduler.adaptive.events import AttemptFailed, RequirementsUpdated, Sl
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion
+from tests.parts import with_part
 from tests.unit.scheduler.driving import COOLDOWN, Job, group_graph, slots
 from tests.unit.scheduler.test_bounds_queue import COMMIT, ROLLBACK, sentences, within
 from tests.unit.scheduler.test_deadlines_side_by_side import declared, put, two, waits
@@ -70,7 +71,7 @@ def test_later_bounds_with_a_deadline_bring_back_what_was_before_what_was_not_in
     assert (declared(job), waits(job)) == ([(1, 2), (1, 2)], [job.state.requirements.version])
     assert any("which does not count any more" in (one.message or "") for one in [*job.records, job.open])
     job.hold(4).wait(61_000)
-    assert (declared(job), job.state.queued, job.state.declared_minimal) == ([(1, 2), (1, 2)], (), 2)
+    assert (declared(job), job.state.queued, job.state.supply.minimal) == ([(1, 2), (1, 2)], (), 2)
 
 
 def test_commit_is_told_in_no_record_of_others() -> None:
@@ -135,7 +136,7 @@ def test_a_begun_patch_keeps_its_deadline_when_something_else_is_taken_back() ->
     put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 9))
     assert waits(job) == [] and [one.version for one in job.state.queued] == [3]
     back_to_work(fail(job))
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     job.wait(61_000)
     assert declared(job) == [(1, 3), (1, 2)]
 
@@ -167,13 +168,13 @@ def test_later_bounds_of_one_vertex_leave_alone_what_comes_back_of_another() -> 
 
 def test_what_was_taken_back_comes_back_with_what_was_before_a_patch() -> None:
     job = back_to_work(fail(tried_4()))
-    assert job.state.taken_back is not None
-    back = job.state.taken_back
+    assert job.state.trial.taken_back is not None
+    back = job.state.trial.taken_back
     put(job, within(job, 60, ROLLBACK), source=(1, 9), agg=(1, 4), sink=(1, 4)).hold(9)
     (one,) = job.state.queued
-    assert job.state.taken_back is None and one.begun is not None and one.begun.taken_back == back
+    assert job.state.trial.taken_back is None and one.begun is not None and one.begun.taken_back == back
     job.hold(4)
-    assert (waits(job), job.state.taken_back) == ([one.version], back)
+    assert (waits(job), job.state.trial.taken_back) == ([one.version], back)
 
 
 def test_a_new_version_cuts_what_comes_back() -> None:
@@ -189,9 +190,9 @@ def test_a_new_version_cuts_what_comes_back() -> None:
 
 def test_all_that_the_queue_and_the_job_want_is_declared() -> None:
     job = put(in_cooldown(), within(two(), 600, ROLLBACK), a=(3, 9), b=(2, 2))
-    assert (job.state.declared_slots, job.state.declared_minimal) == (11, 2)
+    assert (job.state.supply.declared, job.state.supply.minimal) == (11, 2)
     job.hold(11)
-    assert (job.state.declared_slots, job.state.declared_minimal) == (11, 2), "it can do with what was before"
+    assert (job.state.supply.declared, job.state.supply.minimal) == (11, 2), "it can do with what was before"
 
 
 def test_of_two_patches_the_one_whose_record_is_open_names_what_follows() -> None:
@@ -209,13 +210,13 @@ def refused(error: str) -> Job:
     """A redistribution of state was given up under the bounds that hold."""
     job = in_cooldown()
     given_up = RepartitionRefused(job.state.requirements.uuid, error)
-    job.state = replace(job.state, repartition_refused=given_up)
+    job.state = with_part(job.state, "partitions", refused=given_up)
     return job
 
 
 def test_what_was_given_up_under_the_bounds_that_hold_stays_so_while_others_wait() -> None:
     job = put(refused("no room"), within(two(), 600, ROLLBACK), a=(1, 3), b=(1, 2))
-    kept = job.state.repartition_refused
+    kept = job.state.partitions.refused
     assert kept is not None and kept.requirements_uuid == job.state.requirements.uuid
     assert job.state.is_repartition_given_up
 

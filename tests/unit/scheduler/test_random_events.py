@@ -60,6 +60,7 @@ from app.scheduler.adaptive.queued_slots import before_patches, with_patches
 from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import Timer
 from app.scheduler.slots import Demand
+from tests.parts import with_part
 from tests.unit.scheduler.driving import Job, bounds
 from tests.unit.scheduler.lives import (
     ALL_SLOTS,
@@ -124,7 +125,7 @@ class Life(RuleBasedStateMachine):
         del self.old_timers[:-20]
         for effect in job.effects:
             if isinstance(effect, StartAttempt):
-                assert not before.attempt_alive or tells_death(event), "a second attempt while one may live"
+                assert not before.driver.alive or tells_death(event), "a second attempt while one may live"
                 assert effect.reuse_driver or not job.state.cluster_unreachable, "its slots may be gone"
             if isinstance(effect, ReleaseSlots):
                 # The plan before is in force no more once another one is, or nothing runs.
@@ -160,7 +161,7 @@ class Life(RuleBasedStateMachine):
     @rule(known=st.booleans())
     def cluster_becomes_unreachable(self, known: bool) -> None:
         state = self.job.state
-        self.tell(SlotsChanged(state.slots if known else (), state.allowed, cluster_unreachable=True))
+        self.tell(SlotsChanged(state.slots if known else (), state.supply.allowed, cluster_unreachable=True))
         assert self.job.state is state or not (state.cluster_unreachable and known), "told again"
 
     @rule(kept=st.integers(0, 9))
@@ -168,7 +169,7 @@ class Life(RuleBasedStateMachine):
         """What the job gives back is gone, and what it may use is never less than it cannot do without."""
         state = self.job.state
         minimal = Demand.of(state.graph, state.bounds).minimal
-        allowed = max(kept, min(minimal, len(state.slots))) if state.attempt_alive else kept
+        allowed = max(kept, min(minimal, len(state.slots))) if state.driver.alive else kept
         self.tell(SlotsChanged(state.slots, allowed))
 
     @precondition(lambda self: self.job.kind == "Executing" and self.job.state.slots == ALL_SLOTS)
@@ -255,7 +256,9 @@ class Life(RuleBasedStateMachine):
         # Bounds that wait for their slots may wait for fewer by it.
         if taken and not state.queued:
             now = self.job.state
-            known = evolve(state, share=share, no_change=now.no_change, cap_raise=now.cap_raise)
+            known = with_part(
+                evolve(state, share=share, no_change=now.no_change), "supply", cap_raise=now.supply.cap_raise
+            )
             assert known == now, "it changes nothing else by itself"
 
     @rule(back=attempts_back, behind=st.integers(0, 2), query=st.sampled_from(["q1", "q2"]))
@@ -312,14 +315,14 @@ class Life(RuleBasedStateMachine):
             )
         )
 
-    @precondition(lambda self: bool(self.job.state.local))
+    @precondition(lambda self: bool(self.job.state.recovery.local))
     @rule(back=attempts_back, which=st.integers(0, 1), behind=st.integers(0, 1))
     def query_recovered(self, back: int, which: int, behind: int) -> None:
-        local = self.job.state.local
+        local = self.job.state.recovery.local
         one = local[which % len(local)]
         self.tell(QueryRecovered(self.attempt(back), one.query, one.number - behind))
 
-    @precondition(lambda self: bool(self.job.state.local))
+    @precondition(lambda self: bool(self.job.state.recovery.local))
     @rule(back=attempts_back, heard=st.booleans())
     def driver_contact(self, back: int, heard: bool) -> None:
         self.tell(DriverContact(self.attempt(back), heard))
@@ -411,7 +414,7 @@ class Life(RuleBasedStateMachine):
     def give_what_is_declared(self) -> None:
         """A deadline may put back bounds that need slots which the job has given back meanwhile."""
         state = self.job.state
-        if self.job.kind == "WaitingForResources" and state.usable_slots < state.declared_minimal:
+        if self.job.kind == "WaitingForResources" and state.usable_slots < state.supply.minimal:
             self.tell(SlotsChanged(ENOUGH_SLOTS))
 
     def teardown(self) -> None:
@@ -443,7 +446,7 @@ class Life(RuleBasedStateMachine):
                 job.batch += 1
                 self.tell(BatchCompleted(job.state.attempt, "q1", job.batch, job.state.plan_version))
                 at_rest = job.state.timeline.open is None and not has_wish(job)
-                if at_rest and all(one.over for one in job.state.local) and visits["settled"] > 3:
+                if at_rest and all(one.over for one in job.state.recovery.local) and visits["settled"] > 3:
                     break
                 visits["settled"] += not has_wish(job)
             timers = sorted(job.state.timers, key=lambda one: one.at_ms)
@@ -454,7 +457,9 @@ class Life(RuleBasedStateMachine):
         assert job.kind in ("Finished", "Executing"), f"stuck in {job.kind} with {job.state.timers}: {visits}"
         if job.kind == "Executing":
             assert not has_wish(job), f"never rescaled: {job.state.phase} {job.state.timers}"
-            assert all(one.over for one in job.state.local), f"a query stays down: {job.state.local}"
+            assert all(one.over for one in job.state.recovery.local), (
+                f"a query stays down: {job.state.recovery.local}"
+            )
             assert job.state.timeline.open is None, f"a record without end: {job.state.timeline.open}"
 
 

@@ -95,10 +95,10 @@ class LifeOfPrograms(test_random_events.Life):
         ids = {one.name: one.id for one in graph.vertices}
         key = ids[query[-1].name]
         at = tuple((ids[one.name], parallelism) for one in query)
-        before = state.attempt_alive
+        before = state.driver.alive
         self.tell(QueryStarted(state.attempt, key, graph, at))
         if before and self.job.kind in test_random_events.RUNNING:
-            assert not self.job.state.graph.awaits_query and key in self.job.state.started
+            assert not self.job.state.graph.awaits_query and key in self.job.state.driver.started
 
     @rule(which=st.integers(0, 1))
     def query_ends(self, which: int) -> None:

@@ -26,7 +26,7 @@ class LifeOfVersions(test_random_events.Life):
         assert not taken or (one is not None and one.number == number), "a version was lost"
         assert (now.spare is None) == (one is None), "one that is on trial has one to go back to"
         if one is not None and one.stage == "Waits":
-            assert now.attempt_alive, "the new version waits for nothing"
+            assert now.driver.alive, "the new version waits for nothing"
 
 
 TestLifeOfVersions = LifeOfVersions.TestCase

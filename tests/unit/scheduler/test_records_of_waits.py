@@ -149,7 +149,7 @@ def test_slots_that_change_while_something_else_is_taken_back_have_no_author() -
     job = put(two(), a=(1, 3), b=(1, 2)).hold(5).wait(100).applied()
     put(job, within(job, 60, ROLLBACK), a=(1, 3), b=(1, 9))
     back_to_work(fail(job)).do(SlotsChanged(slots(5), allowed=3)).applied()
-    assert job.state.taken_back is not None and job.parallelism == [1, 2]
+    assert job.state.trial.taken_back is not None and job.parallelism == [1, 2]
     assert [one.requested_by for one in job.state.queued] == ["ann"], "her bounds for b still wait"
     last = job.records[-1]
     assert (last.cause, last.requested_by) == (TriggerCause.NEW_RESOURCE_AVAILABLE, None)

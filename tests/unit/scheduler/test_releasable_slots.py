@@ -118,10 +118,10 @@ def test_why_is_told_with_what_comes_and_what_goes() -> None:
 
 def test_when_slots_changed_last_is_kept() -> None:
     job = Job(chain(), upper=4).run(held=4)
-    since_ms = job.state.slots_changed_ms
+    since_ms = job.state.supply.changed_ms
     job.wait(5_000).hold(4)
-    assert job.state.slots_changed_ms == since_ms
+    assert job.state.supply.changed_ms == since_ms
     job.do(SlotsChanged(slots(4), allowed=2))
-    assert job.state.slots_changed_ms == since_ms, "they are its own still"
+    assert job.state.supply.changed_ms == since_ms, "they are its own still"
     job.wait(10).applied()
-    assert job.state.slots_changed_ms == job.now_ms
+    assert job.state.supply.changed_ms == job.now_ms

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.options import RestartStrategyOptions
+from app.scheduler.adaptive.failure_state import RestartState
 from app.scheduler.adaptive.restart_strategy import backoff_ms, describe, on_failure
-from app.scheduler.adaptive.state import RestartState
 
 EXACT = RestartStrategyOptions(jitter_factor=0.0)
 T0 = 1_700_000_000_000

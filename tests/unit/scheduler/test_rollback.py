@@ -119,7 +119,7 @@ def test_a_crash_after_the_watch_is_an_ordinary_failover() -> None:
 def test_what_the_job_is_not_to_blame_for_is_an_ordinary_failover_and_the_trial_begins_anew() -> None:
     job = fail(tried_4().applied().wait(50_000), outside=True, error="The driver was killed by signal 9.")
     back_to_work(job.wait(2_000))
-    assert job.parallelism == [4, 4, 4] and job.state.taken_back is None
+    assert job.parallelism == [4, 4, 4] and job.state.trial.taken_back is None
     back_to_work(fail(job.wait(30_000)))
     assert job.parallelism == [2, 2, 2], "it has not run for the watch period yet"
 
@@ -131,7 +131,7 @@ def test_a_start_that_fails_when_the_watch_is_over_is_still_the_rescales() -> No
     assert job.kind == "CreatingExecutionGraph"
     job.wait(20_000)
     back_to_work(fail(job))
-    assert job.parallelism == [2, 2, 2] and job.state.taken_back is not None
+    assert job.parallelism == [2, 2, 2] and job.state.trial.taken_back is not None
 
 
 def test_time_in_which_nothing_ran_at_it_passes_no_trial() -> None:
@@ -160,14 +160,14 @@ def test_a_job_with_nothing_to_process_passes_by_time() -> None:
     job.put(1, 4).hold(4).stops().starts().applied().wait(60_000)
     assert "on trial" not in words(job)
     back_to_work(fail(job).wait(2_000))
-    assert job.parallelism == [4, 4, 4] and job.state.taken_back is None
+    assert job.parallelism == [4, 4, 4] and job.state.trial.taken_back is None
 
 
 def test_a_crash_at_the_plan_before_is_not_blamed_on_the_plan_that_is_on_its_way() -> None:
     job = running_at_2()
     before = job.state.plan_version
     fail(job.put(1, 4).hold(4), plan_version=before)
-    assert job.kind == "Restarting" and job.state.taken_back is None
+    assert job.kind == "Restarting" and job.state.trial.taken_back is None
     assert [count for _, count in job.wait(2_000).effect(StartAttempt).plan.parallelism] == [4, 4, 4]
 
 
@@ -175,7 +175,7 @@ def test_a_failure_that_would_be_final_takes_the_rescale_back_instead_of_ending_
     options = {"restart-strategy.type": "none"}
     back_to_work(fail(tried_4(options=options), recoverable=False))
     fail_again = fail(tried_4(options=options))
-    assert back_to_work(fail_again).state.restart.attempts == 0
+    assert back_to_work(fail_again).state.recovery.strategy.attempts == 0
     fail(fail_again)
     assert fail_again.status is JobStatus.FAILED, "the parallelism before has no such excuse"
 
@@ -184,7 +184,7 @@ def test_a_failure_of_the_parallelism_before_is_counted_and_takes_nothing_back()
     job = back_to_work(fail(tried_4()))
     for count in (1, 2, 3):
         fail(job)
-        assert job.kind == "Restarting" and job.state.restart.attempts == count
+        assert job.kind == "Restarting" and job.state.recovery.strategy.attempts == count
         back_to_work(job.wait(10_000))
         assert job.parallelism == [2, 2, 2]
     assert sum(one.rollback_of is not None for one in job.records) == 1
@@ -202,7 +202,7 @@ def test_a_rescale_by_restart_is_taken_back() -> None:
 def test_a_rescale_whose_attempt_cannot_be_started_is_taken_back() -> None:
     job = Job(chain(in_place=False), upper=2, options=NOW).run(held=2).put(1, 4).hold(4)
     fail(job.stops())
-    assert job.state.creation_retry.attempts == 0
+    assert job.state.recovery.creation.attempts == 0
     assert back_to_work(job).parallelism == [2, 2, 2]
     assert [one.reason for one in job.records[-2:]] == ["EXCEPTION_OCCURRED", "SUCCEEDED"]
 
@@ -222,9 +222,9 @@ def test_a_lowered_parallelism_is_taken_back_while_its_slots_are_held() -> None:
 
 def test_slots_that_were_lost_are_no_choice() -> None:
     job = Job(upper=4).run(held=4).hold(2).applied()
-    assert job.parallelism == [2, 2, 2] and job.state.watch is None
+    assert job.parallelism == [2, 2, 2] and job.state.trial.watch is None
     fail(job)
-    assert job.kind == "Restarting" and job.state.taken_back is None
+    assert job.kind == "Restarting" and job.state.trial.taken_back is None
 
 
 def test_slots_that_other_jobs_get_while_it_starts_at_more_leave_it_on_trial() -> None:
@@ -238,7 +238,7 @@ def test_slots_that_other_jobs_get_while_it_starts_at_more_leave_it_on_trial() -
 
 def test_other_bounds_lift_it() -> None:
     job = back_to_work(fail(tried_4())).put(1, 3).hold(3).applied()
-    assert job.parallelism == [3, 3, 3] and job.state.taken_back is None
+    assert job.parallelism == [3, 3, 3] and job.state.trial.taken_back is None
     assert back_to_work(fail(job)).parallelism == [2, 2, 2]
 
 
@@ -257,7 +257,7 @@ def test_more_slots_do_not_lift_what_was_asked_for() -> None:
     job.hold(8).wait(120_000)
     assert job.parallelism == [2, 2, 2] and job.kind == "Executing"
     job.hold(1).applied().hold(2).applied()
-    assert job.parallelism == [2, 2, 2] and job.state.taken_back is not None
+    assert job.parallelism == [2, 2, 2] and job.state.trial.taken_back is not None
 
 
 def test_lost_slots_lift_what_new_slots_had_led_to() -> None:
@@ -266,16 +266,16 @@ def test_lost_slots_lift_what_new_slots_had_led_to() -> None:
     assert job.parallelism == [2, 2, 2]
     assert "or after slots were lost" in words(job)
     job.hold(2).wait(60_000)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     job.hold(1).applied()
-    assert job.state.taken_back is None
+    assert job.state.trial.taken_back is None
     assert job.hold(4).applied().parallelism == [4, 4, 4]
 
 
 def test_more_slots_do_not_lift_what_new_slots_had_led_to() -> None:
     job = back_to_work(fail(Job(upper=4).run(held=2).hold(4)))
     job.hold(6).wait(120_000)
-    assert job.parallelism == [2, 2, 2] and job.state.taken_back is not None
+    assert job.parallelism == [2, 2, 2] and job.state.trial.taken_back is not None
 
 
 def test_a_rescale_during_the_watch_of_another_goes_back_to_what_has_passed() -> None:

@@ -21,6 +21,7 @@ from app.worker.refusals import StateConflict
 from app.worker.requests.dry_run import dry_run
 from app.worker.requests.requirements import decide_update
 from app.worker.views import RequirementsUpdate
+from tests.parts import with_part
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.test_rollback import BOOM, back_to_work, fail
 from tests.unit.scheduler.test_state_repartition import (
@@ -38,62 +39,62 @@ def test_a_crash_after_a_redistribution_takes_the_parallelism_back_and_leaves_th
     job = fail(done(begun(running(held=12)), 12).wait(30_000))
     started = job.effect(StartAttempt)
     assert [count for _, count in started.plan.parallelism] == [2, 2, 2]
-    assert partitions(job) == 12 and job.state.repartition is None
+    assert partitions(job) == 12 and job.state.partitions.repartition is None
     back_to_work(job).wait(3_600_000)
     assert (job.kind, job.parallelism, partitions(job)) == ("Executing", [2, 2, 2], 12)
-    assert job.state.taken_back is not None and job.records[-1].rollback_of == job.records[-2].number
+    assert job.state.trial.taken_back is not None and job.records[-1].rollback_of == job.records[-2].number
 
 
 def test_a_crash_of_the_start_after_the_redistribution_is_taken_back_too() -> None:
     job = begun(running(held=12))
     job.do(StateRepartitioned(job.state.attempt, ((SINK, 12),)))
     fail(job)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     assert back_to_work(job).parallelism == [2, 2, 2] and partitions(job) == 12
 
 
 def test_a_redistribution_that_is_given_up_is_no_bad_parallelism() -> None:
     job = begun(running(held=12))
     job.do(AttemptFailed(job.state.attempt, "no space", stopped=True, repartition=True))
-    assert job.state.taken_back is None and job.state.repartition_refused is not None
+    assert job.state.trial.taken_back is None and job.state.partitions.refused is not None
     job.wait(60_000).do(AttemptRunning(job.state.attempt)).commit()
-    assert job.parallelism == [2, 8, 2] and job.state.watch is not None
+    assert job.parallelism == [2, 8, 2] and job.state.trial.watch is not None
 
 
 def test_nor_is_one_during_which_the_driver_dies_of_itself() -> None:
     job = begun(running(held=12))
     fail(job)
-    begun_once = job.state.repartition
-    assert job.state.taken_back is None and begun_once is not None and begun_once.failed == 1
+    begun_once = job.state.partitions.repartition
+    assert job.state.trial.taken_back is None and begun_once is not None and begun_once.failed == 1
     assert partitions(job) == 12
 
 
 def test_nor_one_within_the_watch_of_the_rescale_before() -> None:
     job = put(running(held=12), 4)
     job.applied() if job.kind == "Rescaling" else job.starts().commit()
-    assert job.state.watch is not None
+    assert job.state.trial.watch is not None
     begun(job)
     job.do(AttemptFailed(job.state.attempt, "no space", stopped=True, repartition=True))
-    assert job.state.taken_back is None
+    assert job.state.trial.taken_back is None
 
 
 def test_one_that_takes_too_long_is_given_up_and_no_more() -> None:
     job = begun(running(held=12))
     job.wait(120_000 + 1_800_000).do(AttemptFailed(job.state.attempt, "killed", stopped=True, outside=True))
-    assert job.state.taken_back is None and job.state.repartition_refused is not None
+    assert job.state.trial.taken_back is None and job.state.partitions.refused is not None
 
 
 def test_what_there_are_too_few_partitions_for_now_does_not_come_back() -> None:
     job = running(held=12)
     put(job, 8)
     job.applied().wait(60_000).commit()
-    assert (job.parallelism, job.state.watch) == ([2, 8, 2], None)
+    assert (job.parallelism, job.state.trial.watch) == ([2, 8, 2], None)
     put(job, 4, 4).stops(driver_alive=True)
     done(job, 4)
     assert job.parallelism == [2, 4, 2]
-    assert job.state.watch is None, "at most 4 tasks have state: there is nothing to go back to"
+    assert job.state.trial.watch is None, "at most 4 tasks have state: there is nothing to go back to"
     fail(job)
-    assert job.state.taken_back is None
+    assert job.state.trial.taken_back is None
 
 
 @pytest.mark.parametrize("partitions_asked", [None, 20])
@@ -110,7 +111,7 @@ def test_what_is_asked_of_the_cluster_is_bounded_by_what_was_taken_back(partitio
     assert goal.now.desired == goal.whole.desired == 2
     assert goal.whole.graph.by_id[AGG].max_parallelism == 20
     assert (goal.declared.desired, goal.declared_whole.desired) == (8, 20)
-    goal = Goal.of(replace(state, taken_back=None))
+    goal = Goal.of(with_part(state, "trial", taken_back=None))
     assert (goal.now.desired, goal.whole.desired) == (8, 20)
 
 
@@ -119,7 +120,7 @@ def taken_back(job: Job) -> JobState:
     good = tuple((one.id, 2) for one in job.graph.vertices)
     tried = tuple((one.id, 4 if one.id == AGG else 2) for one in job.graph.vertices)
     taken = TakenBack(good, tried, 2, job.records[-1].cause, job.now_ms, BOOM)
-    return replace(job.state, taken_back=taken)
+    return with_part(job.state, "trial", taken_back=taken)
 
 
 def same_again(state: JobState, *, retry: bool) -> RequirementsUpdate:
@@ -131,7 +132,7 @@ def test_equal_bounds_try_a_refused_redistribution_again_but_lift_nothing_that_w
     put(job, 12).stops(driver_alive=True)
     job.do(AttemptFailed(job.state.attempt, "no space", stopped=True, repartition=True))
     state = job.state
-    assert isinstance(state.repartition_refused, RepartitionRefused)
+    assert isinstance(state.partitions.refused, RepartitionRefused)
     assert decide_update(state, same_again(state, retry=False), 0, 0).event is not None
     state = taken_back(job)
     assert decide_update(state, same_again(state, retry=False), 0, 0).event is None

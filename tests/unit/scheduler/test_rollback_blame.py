@@ -20,7 +20,7 @@ def failing_from_the_start(**more: object) -> Job:
 
 
 def assert_nobody_is_blamed(job: Job) -> None:
-    assert job.state.taken_back is None
+    assert job.state.trial.taken_back is None
     assert not any("aken back" in (one.message or "") for one in job.records)
     assert not any(one.rollback_of for one in job.records)
     assert "taken back" not in words(job)
@@ -31,7 +31,7 @@ def test_a_job_that_never_ran_does_not_run_as_before() -> None:
     job.put(1, 4).hold(4)
     assert job.kind == "Rescaling"
     fail(job)
-    assert job.kind == "Restarting" and job.state.restart.attempts == 2
+    assert job.kind == "Restarting" and job.state.recovery.strategy.attempts == 2
     job.wait(5_000).starts()
     assert job.parallelism == [4, 4, 4]
     assert_nobody_is_blamed(job)
@@ -55,7 +55,7 @@ def test_a_start_that_fails_as_the_job_has_is_not_the_fault_of_bounds_that_came_
     fail(job).put(1, 4).hold(4).wait(2_000)
     assert job.kind == "CreatingExecutionGraph" and job.state.last_plan is not None
     fail(job)
-    assert job.kind == "RetryingExecutionGraphCreation" and job.state.creation_retry.attempts == 1
+    assert job.kind == "RetryingExecutionGraphCreation" and job.state.recovery.creation.attempts == 1
     assert_nobody_is_blamed(job)
 
 
@@ -85,7 +85,7 @@ def test_a_first_batch_while_the_next_plan_is_on_its_way_counts_if_it_is_not_of_
     assert job.kind == "Rescaling"
     job.do(BatchCompleted(job.state.attempt, "query", 7, version if older else version + 1))
     fail(job)
-    assert (job.state.taken_back is not None) is blamed
+    assert (job.state.trial.taken_back is not None) is blamed
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -109,7 +109,7 @@ def test_what_the_job_met_between_batches_before_is_not_the_rescales(again: str)
     job = back_to_work(fail(running_at_2(), error=first).wait(2_000))
     job.put(1, 4).hold(4).applied().wait(10_000)
     fail(job, error=again)
-    assert job.kind == "Restarting" and job.state.taken_back is None
+    assert job.kind == "Restarting" and job.state.trial.taken_back is None
     assert back_to_work(job.wait(5_000)).parallelism == [4, 4, 4]
     back_to_work(fail(job, error="Another error"))
     assert job.parallelism == [2, 2, 2], "the trial goes on: another failure is the rescale's"
@@ -127,14 +127,14 @@ def test_what_the_job_met_between_batches_before_is_not_the_rescales(again: str)
 def test_what_differs_each_time_makes_no_other_failure_of_it(first: str, again: str) -> None:
     job = back_to_work(fail(running_at_2(), error=first).wait(2_000))
     fail(job.put(1, 4).hold(4).applied().wait(10_000), error=again)
-    assert job.kind == "Restarting" and job.state.taken_back is None
+    assert job.kind == "Restarting" and job.state.trial.taken_back is None
 
 
 @pytest.mark.parametrize("again", ["no column face", "no column bead-feed", "no facade@home"])
 def test_words_of_hexadecimal_letters_are_words(again: str) -> None:
     job = back_to_work(fail(running_at_2(), error="no column dead").wait(2_000))
     fail(job.put(1, 4).hold(4).applied().wait(10_000), error=again)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
 
 
 def test_a_failure_of_long_ago_is_no_excuse() -> None:
@@ -186,7 +186,7 @@ def test_a_failure_at_what_is_back_in_force_is_no_rescales() -> None:
     fail(job).put(1, 3).hold(3).wait(2_000).starts()
     assert job.parallelism == [3, 3, 3]
     fail(job)
-    assert job.kind == "Restarting" and job.state.taken_back is None
+    assert job.kind == "Restarting" and job.state.trial.taken_back is None
 
 
 def test_a_query_that_failed_alone_before_a_rescale_is_restarted_alone_after_it() -> None:
@@ -201,14 +201,14 @@ def test_a_query_that_failed_alone_before_a_rescale_is_restarted_alone_after_it(
     job.wait(2_000).do(BatchCompleted(job.state.attempt, "raw", 1, job.state.plan_version))
     job.put(1, 4).hold(4).applied()
     query_fails(2)
-    assert job.state.taken_back is None
+    assert job.state.trial.taken_back is None
 
 
 def test_a_process_that_was_killed_before_is_no_excuse() -> None:
     job = fail(running_at_2(), outside=True, error="The driver was killed by signal 9.")
     job.put(1, 4).hold(4).wait(2_000).starts()
     fail(job)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
 
 
 def test_a_late_report_of_the_first_attempt_changes_nothing() -> None:
@@ -225,7 +225,9 @@ def test_damaged_files_are_not_a_rescales_doing(in_place: bool) -> None:
     job = Job(chain(in_place=in_place), upper=2, options=NOW).run(held=2).put(1, 4).hold(4)
     job.applied() if in_place else job.stops(driver_alive=True).starts().commit()
     fail(job.wait(17_000), error=DAMAGED, by_files=True)
-    assert job.kind == "Restarting" and job.state.restart.attempts == 1, "the restart strategy is asked"
+    assert job.kind == "Restarting" and job.state.recovery.strategy.attempts == 1, (
+        "the restart strategy is asked"
+    )
     assert back_to_work(job.wait(5_000)).parallelism == [4, 4, 4]
     assert_nobody_is_blamed(job)
     assert back_to_work(fail(job, error="Another error")).parallelism == [2, 2, 2], "the trial goes on"
@@ -243,5 +245,5 @@ def test_nor_of_one_query_of_several() -> None:
     sink = next(vertex.id for vertex in job.graph.vertices if vertex.name == "sink-raw")
     version = job.state.plan_version
     job.do(QueryFailed(job.state.attempt, sink, 1, DAMAGED, plan_version=version, by_files=True))
-    assert job.kind == "Executing" and len(job.state.local) == 1, "it is restarted alone"
+    assert job.kind == "Executing" and len(job.state.recovery.local) == 1, "it is restarted alone"
     assert_nobody_is_blamed(job)

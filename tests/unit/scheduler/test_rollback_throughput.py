@@ -43,17 +43,19 @@ def test_a_collapse_is_taken_back_in_place_and_said() -> None:
 
 def test_what_is_still_half_as_fast_stays() -> None:
     job = batches(raised(), 30, 5_100)
-    assert job.parallelism == [4, 4, 4] and job.state.watch is None and job.state.taken_back is None
+    assert (
+        job.parallelism == [4, 4, 4] and job.state.trial.watch is None and job.state.trial.taken_back is None
+    )
 
 
 def test_a_source_that_has_less_to_give_is_no_collapse() -> None:
     job = batches(raised(), 30, None)
-    assert job.parallelism == [4, 4, 4] and job.state.taken_back is None
+    assert job.parallelism == [4, 4, 4] and job.state.trial.taken_back is None
 
 
 def test_the_first_batches_may_be_slow() -> None:
     job = batches(batches(raised(), 2, 10, every_ms=12_000), 10, 9_000)
-    assert job.parallelism == [4, 4, 4] and job.state.taken_back is None
+    assert job.parallelism == [4, 4, 4] and job.state.trial.taken_back is None
 
 
 def test_nothing_is_judged_in_the_first_half_of_the_watch() -> None:
@@ -75,7 +77,7 @@ def test_less_parallelism_is_meant_to_do_less() -> None:
     job = Job(upper=4).run(held=4).put(1, 1)
     job.do(PlanApplied(1, job.state.plan_version, before=GOOD))
     batches(job, 30, 100)
-    assert (job.kind, job.parallelism, job.state.taken_back) == ("Executing", [1, 1, 1], None)
+    assert (job.kind, job.parallelism, job.state.trial.taken_back) == ("Executing", [1, 1, 1], None)
 
 
 def test_a_fall_after_the_watch_is_not_the_rescales_fault() -> None:
@@ -98,7 +100,7 @@ def test_every_query_counts() -> None:
     job = raised(before=both)
     for _ in range(8):
         batches(batches(job, 1, 100, every_ms=2_500), 1, 5_000, every_ms=2_500, query="other")
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
 
 
 def test_it_can_be_turned_off_alone() -> None:
@@ -107,14 +109,14 @@ def test_it_can_be_turned_off_alone() -> None:
 
 def test_no_more_is_kept_than_is_needed() -> None:
     job = batches(raised(options={"slotwise.rollback.watch-period": "1 h"}), 200, 9_000)
-    assert job.state.watch is not None and len(job.state.watch.after) == 7
+    assert job.state.trial.watch is not None and len(job.state.trial.watch.after) == 7
 
 
 def test_nothing_is_taken_back_for_its_pace_while_another_change_is_in_the_making() -> None:
     job = raised(options={STABILIZATION: "1 h"}).put(1, 6)
     assert job.open.cause.value == "UPDATE_REQUIREMENT", "it waits for two slots more"
     batches(job, 20, 100, every_ms=2_000)
-    assert (job.kind, job.state.taken_back) == ("Executing", None)
+    assert (job.kind, job.state.trial.taken_back) == ("Executing", None)
     assert job.open.cause.value == "UPDATE_REQUIREMENT"
 
 
@@ -122,9 +124,9 @@ def test_nothing_is_taken_back_for_its_pace_while_the_cluster_cannot_be_seen() -
     """Executors that are lost are not replaced meanwhile, and that is why it is slow."""
     job = raised().do(SlotsChanged(slots(4), cluster_unreachable=True))
     batches(job, 20, 100, every_ms=2_000)
-    assert (job.kind, job.parallelism, job.state.taken_back) == ("Executing", [4, 4, 4], None)
+    assert (job.kind, job.parallelism, job.state.trial.taken_back) == ("Executing", [4, 4, 4], None)
     batches(job.hold(4), 7, 100, every_ms=2_000)
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
 
 
 def test_the_pace_of_short_batches_is_that_of_the_time_in_which_they_ran() -> None:
@@ -134,5 +136,5 @@ def test_the_pace_of_short_batches_is_that_of_the_time_in_which_they_ran() -> No
         job.batch += 1
         short = Pace("query", 300, 100)
         job.do(BatchCompleted(job.state.attempt, "query", job.batch, job.state.plan_version, pace=short))
-    assert job.state.taken_back is not None
-    assert "fell from 10,000 to 3,000 rows per second" in job.state.taken_back.why
+    assert job.state.trial.taken_back is not None
+    assert "fell from 10,000 to 3,000 rows per second" in job.state.trial.taken_back.why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 
 from app.model.requirements import Bounds, Requirements
@@ -44,7 +45,8 @@ def test_the_trial_of_a_version_has_its_timer_when_bounds_are_applied_behind_the
 def test_each_rule_that_is_not_always_needed_names_fields_of_the_state() -> None:
     state = two().state
     for rule in RULES:
-        assert all(hasattr(state, name) for name in rule.uses)
+        for name in rule.uses:
+            operator.attrgetter(name)(state)
     assert [name for rule in RULES for name in rule.uses].count("queued") == 1
 
 
@@ -65,17 +67,17 @@ def test_a_job_that_runs_can_do_without_what_more_partitions_would_need() -> Non
     agg = tuple((one.id, Bounds(10, 12) if one.id == AGG else Bounds(1, 2)) for one in job.graph.vertices)
     job.do(RequirementsUpdated(Requirements("w", 2, agg))).wait(5_000)
     assert job.kind == "Rescaling" and job.state.open_change is None
-    assert (job.state.declared_slots, job.state.declared_minimal) == (12, 8)
+    assert (job.state.supply.declared, job.state.supply.minimal) == (12, 8)
 
 
 def test_a_start_that_fails_in_the_trial_of_a_version_takes_the_version_back() -> None:
     job = with_version_on_trial(two(held=9)).commit()
-    assert not job.state.unproven and job.state.versions.is_on_trial
+    assert not job.state.trial.unproven and job.state.versions.is_on_trial
     job.do(AttemptFailed(job.state.attempt, "killed", stopped=True, outside=True)).wait(60_000)
     put(job, a=(1, 3), b=(1, 2))
     assert job.kind == "CreatingExecutionGraph"
     job.do(AttemptFailed(job.state.attempt, "KeyError: k", stopped=True))
-    assert job.state.versions.notes[-1].outcome == "TAKEN_BACK" and job.state.taken_back is None
+    assert job.state.versions.notes[-1].outcome == "TAKEN_BACK" and job.state.trial.taken_back is None
 
 
 def test_a_job_that_comes_back_below_its_lower_bounds_goes_by_the_slots_of_now() -> None:
@@ -93,5 +95,5 @@ def test_a_batch_job_asks_for_no_more_slots_before_its_driver_is_dead() -> None:
     job = BatchJob(chain(), held=2)
     job.run()
     job.do(AttemptFailed(1, "boom", stopped=False))
-    assert (job.state.declared_slots, job.state.attempt_alive) == (2, True)
+    assert (job.state.supply.declared, job.state.driver.alive) == (2, True)
     assert not any(isinstance(one, DeclareResources) for one in job.effects)

@@ -14,6 +14,7 @@ from app.scheduler.adaptive.events import CancelRequested, ScalingPolicyUpdated,
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
+from tests.parts import with_part
 from tests.unit.scheduler.driving import Job, group_graph, restarting_job, vertex
 from tests.unit.scheduler.test_rollback import back_to_work, fail
 
@@ -107,13 +108,16 @@ def test_a_rescale_that_a_policy_led_to_is_taken_back_and_the_job_says_that_it_i
     job = set_policy(Job(upper=2).run(held=4), floor=3)
     assert job.kind == "Rescaling"
     assert back_to_work(fail(job)).parallelism == [2, 2, 2]
-    assert job.state.taken_back is not None and job.state.taken_back.cause is TriggerCause.UPDATE_POLICY
+    assert (
+        job.state.trial.taken_back is not None
+        and job.state.trial.taken_back.cause is TriggerCause.UPDATE_POLICY
+    )
     _, violations = explain(job.state, job.now_ms)
     assert violations[0].startswith("source runs at 2, below its lower bound 3: rescale 2 was taken back")
     # As with declared bounds, slots that come and go do not lift it, and another change does.
     job.hold(1).hold(4)
-    assert job.state.taken_back is not None
-    assert settled(set_policy(job, floor=1)).state.taken_back is None
+    assert job.state.trial.taken_back is not None
+    assert settled(set_policy(job, floor=1)).state.trial.taken_back is None
 
 
 def test_a_job_is_not_taken_back_above_a_ceiling() -> None:
@@ -155,52 +159,52 @@ def taken_back_below(ceiling: int) -> Job:
     job.put(1, 10).hold(ceiling)
     assert job.kind == "Rescaling"
     job = back_to_work(fail(job))
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
     return job.hold(ceiling)
 
 
 def test_bounds_that_differ_beyond_the_ceiling_only_try_nothing_again() -> None:
     job = taken_back_below(4).put(1, 12).put(1, 11)
     assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2])
-    assert job.state.taken_back is not None
+    assert job.state.trial.taken_back is not None
 
 
 def test_bounds_that_differ_below_the_ceiling_do() -> None:
     job = taken_back_below(4).put(1, 3)
-    assert (job.kind, job.state.taken_back) == ("Rescaling", None)
+    assert (job.kind, job.state.trial.taken_back) == ("Rescaling", None)
 
 
 def test_and_so_do_the_bounds_that_are_declared_already() -> None:
     job = taken_back_below(4).put(1, 10)
-    assert (job.kind, job.state.taken_back) == ("Rescaling", None)
+    assert (job.kind, job.state.trial.taken_back) == ("Rescaling", None)
 
 
 def test_a_policy_that_changes_no_bounds_tries_nothing_again() -> None:
     job = taken_back_below(4)
     other = ScalingPolicy(3, FloorCeiling(None, 4), ((job.graph.vertices[0].id, FloorCeiling(1)),))
     job.do(ScalingPolicyUpdated(other))
-    assert job.state.policy is other and job.state.taken_back is not None
+    assert job.state.policy is other and job.state.trial.taken_back is not None
     set_policy(job, ceiling=5)
-    assert job.state.taken_back is None
+    assert job.state.trial.taken_back is None
 
 
 def test_nor_does_it_try_a_redistribution_again_that_was_given_up() -> None:
     job = Job(upper=2).run(held=2)
     refused = RepartitionRefused(job.state.requirements.uuid, "Spark could not redistribute it.")
-    job.state = evolve(job.state, repartition_refused=refused)
+    job.state = with_part(job.state, "partitions", refused=refused)
     set_policy(job, ceiling=64)
-    assert job.state.repartition_refused == refused
+    assert job.state.partitions.refused == refused
     job.put(1, 80)
     set_policy(job, ceiling=32)
-    assert job.state.repartition_refused is None
+    assert job.state.partitions.refused is None
 
 
 def test_bounds_beyond_the_ceiling_do_not_try_it_again_either() -> None:
     job = set_policy(Job(upper=2).run(held=2), ceiling=2)
     refused = RepartitionRefused(job.state.requirements.uuid, "Spark could not redistribute it.")
-    job.state = evolve(job.state, repartition_refused=refused)
+    job.state = with_part(job.state, "partitions", refused=refused)
     job.put(1, 3)
-    assert job.state.repartition_refused == evolve(refused, requirements_uuid=job.state.requirements.uuid)
+    assert job.state.partitions.refused == evolve(refused, requirements_uuid=job.state.requirements.uuid)
 
 
 def test_a_ceiling_counts_at_once_while_bounds_of_another_vertex_wait_for_their_deadline() -> None:

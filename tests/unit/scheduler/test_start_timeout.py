@@ -32,7 +32,7 @@ def test_what_the_cluster_takes_to_bring_executors_is_not_the_drivers(cluster_ms
     assert job.timer_in_ms("start-timeout") == 60_000 + cluster_ms
     job.wait(60_000 + cluster_ms)
     assert job.effect(StopAttempt).mode is StopMode.KILL
-    assert job.state.failures[-1][0].error == words
+    assert job.state.recovery.failures[-1][0].error == words
 
 
 def test_it_is_no_option_of_a_job() -> None:

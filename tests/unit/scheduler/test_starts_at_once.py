@@ -173,7 +173,7 @@ def test_a_spoiled_start_counts_and_its_delay_grows() -> None:
         job.wait(waits[-1])
     assert waits == sorted(waits) and waits[-1] > 2_000
     assert job.effect(StartAttempt).plan.slot_count == 1
-    assert job.starts().state.creation_retry.attempts == 0 and job.state.slots_stayed == ()
+    assert job.starts().state.recovery.creation.attempts == 0 and job.state.supply.stayed == ()
 
 
 def test_it_is_the_same_if_the_driver_fails_before_the_loss_is_known() -> None:
@@ -212,7 +212,7 @@ def test_a_strategy_that_allows_no_other_start_ends_the_job() -> None:
 
 def test_a_driver_that_is_killed_after_a_batch_is_followed_at_once_and_counts() -> None:
     job = killed(submitted().starts().commit())
-    assert job.kind == "CreatingExecutionGraph" and job.state.restart.attempts == 1
+    assert job.kind == "CreatingExecutionGraph" and job.state.recovery.strategy.attempts == 1
     killed(job.starts().commit().wait(5_000))
     assert job.kind == "Restarting" and 1_350 <= job.timer_in_ms("backoff") <= 1_650
 

@@ -80,11 +80,11 @@ def test_an_upper_bound_above_the_partitions_drains_redistributes_and_restarts()
     job = begun(running(held=12))
     assert (job.kind, partitions(job)) == ("CreatingExecutionGraph", 12)
     assert job.effect(StartAttempt).reuse_driver
-    assert job.state.repartition is not None, "durable with the order, before anything is done"
+    assert job.state.partitions.repartition is not None, "durable with the order, before anything is done"
     words = " ".join(explain(job.state, job.now_ms)[0])
     assert "redistributes the state of agg from 8 to 12 partitions" in words
     done(job, 12)
-    assert (job.kind, job.parallelism, job.state.repartition) == ("Executing", [2, 12, 2], None)
+    assert (job.kind, job.parallelism, job.state.partitions.repartition) == ("Executing", [2, 12, 2], None)
     record = job.records[-1]
     assert record.rung is Rung.STATE_REPARTITION
     assert record.terminal_state is not None and record.terminal_state.value == "COMPLETED"
@@ -117,7 +117,7 @@ def test_the_same_number_is_tried_until_it_is_done() -> None:
     put(job, 20)
     job.do(AttemptStartFailed(job.state.attempt, "killed")).wait(60_000)
     assert (job.kind, partitions(job)) == ("CreatingExecutionGraph", 12), "20 have to wait"
-    assert job.state.repartition is not None and job.state.repartition.failed == 1
+    assert job.state.partitions.repartition is not None and job.state.partitions.repartition.failed == 1
     done(job, 12)
     assert job.kind == "Restarting", "and now 20 are begun"
     job.stops(driver_alive=True)
@@ -127,7 +127,7 @@ def test_the_same_number_is_tried_until_it_is_done() -> None:
 def test_it_is_given_up_when_the_driver_says_that_it_cannot_be_done() -> None:
     job = begun(running(held=12))
     job.do(AttemptFailed(job.state.attempt, "no space", stopped=True, recoverable=False, repartition=True))
-    assert partitions(job) == 8 and job.state.repartition is None
+    assert partitions(job) == 8 and job.state.partitions.repartition is None
     assert job.kind == "RetryingExecutionGraphCreation", "the job goes on, whatever it was"
     (ended,) = [one for one in job.records if one.reason and one.reason.value == "EXCEPTION_OCCURRED"]
     assert "no space" in (ended.message or "") and "stays as it is" in (ended.message or "")
@@ -155,7 +155,7 @@ def test_it_is_given_up_when_it_takes_too_long_and_not_before() -> None:
     job.wait(120_000)
     assert job.state.phase.failure is not None
     job.do(AttemptStopped(job.state.attempt))
-    assert (partitions(job), job.state.repartition) == (8, None)
+    assert (partitions(job), job.state.partitions.repartition) == (8, None)
 
 
 def test_a_lower_bound_that_only_more_partitions_allow_is_explained_when_there_are_none() -> None:
@@ -195,8 +195,8 @@ def test_an_attempt_that_does_not_say_so_has_not_done_it() -> None:
 def test_before_the_first_attempt_another_number_costs_nothing() -> None:
     job = Job(stateful(), upper=2, options=AT_ONCE).do(StartScheduling())
     put(job, 12)
-    assert (partitions(job), job.state.repartition) == (12, None)
-    assert not job.hold(12).state.repartition
+    assert (partitions(job), job.state.partitions.repartition) == (12, None)
+    assert not job.hold(12).state.partitions.repartition
 
 
 def test_it_waits_for_its_time_as_any_restart() -> None:
@@ -233,7 +233,9 @@ def test_stateful_vertices_of_a_query_share_its_number() -> None:
     job = Job(graph, upper=2, options=AT_ONCE).run(held=8)
     job.put_each(source=(1, 2), first=(1, 7), second=(1, 2), sink=(1, 2))
     assert dict(numbers_of(job.state.graph))[first.id] == 7
-    assert job.state.repartition is None and job.kind != "CreatingExecutionGraph", "its query has 8 already"
+    assert job.state.partitions.repartition is None and job.kind != "CreatingExecutionGraph", (
+        "its query has 8 already"
+    )
 
 
 def test_vertices_without_state_have_nothing_to_redistribute() -> None:
@@ -245,7 +247,7 @@ def test_vertices_without_state_have_nothing_to_redistribute() -> None:
 def test_bounds_that_had_to_wait_for_a_redistribution_are_told_to_the_cluster_once_it_is_done() -> None:
     job = begun(running(held=12))
     put(job, 20)
-    assert job.state.declared_slots == 12, "one after the other"
+    assert job.state.supply.declared == 12, "one after the other"
     job.do(StateRepartitioned(job.state.attempt, ((SINK, 12),)))
     assert job.effect(DeclareResources).desired == 20
 

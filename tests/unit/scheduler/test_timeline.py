@@ -191,7 +191,7 @@ def test_a_slot_lost_in_use_is_a_failover_that_shrinks_in_place() -> None:
     assert job.open.message == "1 slot(s) in use were lost."
     job.applied()
     assert job.parallelism == [3, 3, 3]
-    assert job.state.num_restarts == 0
+    assert job.state.recovery.num_restarts == 0
 
 
 def test_a_lost_slot_and_the_loss_of_its_driver_are_one_failover() -> None:

@@ -110,7 +110,7 @@ def test_a_batch_tells_of_a_vertex_that_follows_no_more() -> None:
     # Nothing is watched any more: a batch that has nothing to tell changes nothing.
     job.wait(600_000)
     job.do(BatchCompleted(1, "q", 8, version))
-    assert job.state.watch is None
+    assert job.state.trial.watch is None
     job.do(BatchCompleted(1, "q", 9, version, not_followed=((first.id, "It is so."),)))
     assert job.kind == "Executing"
     put(job, (second.name,), 3)

@@ -23,7 +23,9 @@ HOUR_MS = 3_600_000
 
 def away(job: Job, held: tuple[Slot, ...] | None = None) -> Job:
     return job.do(
-        SlotsChanged(job.state.slots if held is None else held, job.state.allowed, cluster_unreachable=True)
+        SlotsChanged(
+            job.state.slots if held is None else held, job.state.supply.allowed, cluster_unreachable=True
+        )
     )
 
 
@@ -39,7 +41,7 @@ def test_a_wait_for_slots_does_not_end_while_none_can_be_seen() -> None:
     job = Job(lower=2, upper=4).do(StartScheduling()).hold(1).wait(200_000)
     away(job).wait(10 * HOUR_MS)
     assert (job.kind, job.state.timers) == ("WaitingForResources", ())
-    assert job.state.creation_retry.attempts == 0
+    assert job.state.recovery.creation.attempts == 0
     assert "unreachable for 10 h: the job is started when it is reachable again" in said(job)
     back(job, 1)
     assert job.timer_in_ms("wait-timeout") == 300_000, "it has just begun to look"
@@ -90,25 +92,25 @@ def test_a_start_that_fails_meanwhile_does_not_count() -> None:
         back(job, 2)
         assert job.kind == "CreatingExecutionGraph"
         away(job)
-    assert job.state.creation_retry.attempts == 0
+    assert job.state.recovery.creation.attempts == 0
     # Seen again, it counts: the next failure is the first.
     job.do(AttemptStartFailed(job.state.attempt, "late"))
     back(job, 2).do(AttemptStartFailed(job.state.attempt, "no java"))
-    assert (job.kind, job.state.creation_retry.attempts) == ("RetryingExecutionGraphCreation", 1)
+    assert (job.kind, job.state.recovery.creation.attempts) == ("RetryingExecutionGraphCreation", 1)
 
 
 def test_a_start_that_fails_after_the_cluster_was_back_does_not_count_either() -> None:
     job = back(away(Job().do(StartScheduling()).hold(2)), 2)
     job.do(AttemptFailed(1, "None of 2 executors has come within 60 s.", stopped=True, outside=True))
     assert job.kind == "CreatingExecutionGraph" and job.state.attempt == 2
-    assert job.state.creation_retry.attempts == 0
+    assert job.state.recovery.creation.attempts == 0
 
 
 def test_a_start_that_hangs_meanwhile_does_not_count() -> None:
     job = away(Job().do(StartScheduling()).hold(2)).wait(130_000)
     assert job.has_effect(StopAttempt)
     job.stops()
-    assert (job.kind, job.state.creation_retry.attempts) == ("WaitingForResources", 0)
+    assert (job.kind, job.state.recovery.creation.attempts) == ("WaitingForResources", 0)
 
 
 def test_a_failure_that_is_final_is_final() -> None:
@@ -121,7 +123,7 @@ def test_a_job_that_fails_meanwhile_waits_and_uses_up_one_restart() -> None:
     options = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 1}
     job = away(Job(options=options).run())
     job.do(AttemptFailed(1, "no executors", stopped=True, outside=True)).wait(5 * HOUR_MS)
-    assert (job.kind, job.state.restart.attempts) == ("WaitingForResources", 1)
+    assert (job.kind, job.state.recovery.strategy.attempts) == ("WaitingForResources", 1)
     assert back(job, 2).kind == "CreatingExecutionGraph"
 
 
@@ -185,7 +187,7 @@ def test_a_restart_that_was_begun_goes_on_only_in_the_driver_that_waits(
     if driver_alive:
         # It has its executors; if they do not suffice that says nothing of the job.
         job.do(AttemptStartFailed(2, "no executors"))
-        assert (job.kind, job.state.creation_retry.attempts) == ("WaitingForResources", 0)
+        assert (job.kind, job.state.recovery.creation.attempts) == ("WaitingForResources", 0)
 
 
 def test_a_redistribution_of_state_is_not_given_up() -> None:
@@ -193,7 +195,7 @@ def test_a_redistribution_of_state_is_not_given_up() -> None:
     job.do(StateRepartitioned(1, ()))
     away(job)
     job.do(AttemptStartFailed(1, "no executors"))
-    assert job.state.repartition_refused is None and job.kind == "WaitingForResources"
+    assert job.state.partitions.refused is None and job.kind == "WaitingForResources"
 
 
 def test_slots_that_were_lost_meanwhile_are_lost_when_it_is_seen_again() -> None:

@@ -35,7 +35,7 @@ def raises(job: Job, batch_id: int, **more: Any) -> Job:
 
 
 def times(job: Job) -> list[int]:
-    return [one.times for one in job.state.user_errors]
+    return [one.times for one in job.state.recovery.user_errors]
 
 
 def test_the_third_time_in_a_row_ends_the_job_with_a_sentence() -> None:
@@ -144,7 +144,7 @@ def test_so_does_one_of_which_nobody_has_heard() -> None:
 def test_a_batch_says_nothing_of_what_another_query_fails_with() -> None:
     job = raises(raises(running(), 7), 20, **OUTSIDE)
     job.do(BatchCompleted(job.state.attempt, "another", 99, job.state.plan_version))
-    assert [one.query_id for one in job.state.user_errors] == ["query"]
+    assert [one.query_id for one in job.state.recovery.user_errors] == ["query"]
 
 
 def test_another_error_begins_another_row() -> None:
@@ -164,14 +164,14 @@ def test_what_is_not_the_codes_doing_never_counts(more: dict[str, Any]) -> None:
 
 def test_a_rescale_that_is_taken_back_for_it_counts_nothing() -> None:
     job = raises(running().put(1, 4).hold(4).applied(), 7)
-    assert job.state.taken_back is not None and times(job) == []
+    assert job.state.trial.taken_back is not None and times(job) == []
 
 
 def test_an_error_that_was_there_before_a_rescale_goes_on_being_counted() -> None:
     job = raises(raises(running(), 7), 7)
     job.put(1, 4).hold(4).applied()
     raises(job, 7, plan_version=job.state.plan_version)
-    assert job.state.taken_back is None and job.status is JobStatus.FAILED
+    assert job.state.trial.taken_back is None and job.status is JobStatus.FAILED
 
 
 def test_queries_are_counted_apart_and_local_failovers_too() -> None:

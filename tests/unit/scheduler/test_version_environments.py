@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from app.model.state_partitions import numbers_of
-from app.model.value import evolve
 from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
@@ -21,6 +20,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.repartition_state import Repartition
 from app.scheduler.adaptive.versions import may_come
 from app.scheduler.explain import explain
+from tests.parts import with_part
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.programs import COPYING, begins, begun, declared, names, starts_query
 from tests.unit.scheduler.test_first_query_of_versions import OTHER, asked, outcome
@@ -130,17 +130,19 @@ def left_to_idle() -> Job:
     job.do(QueryEnded(job.state.attempt, key))
     now = numbers_of(job.state.graph)
     before = tuple((vertex, 6) for vertex, _ in now)
-    job.state = evolve(job.state, repartition=Repartition(before, now, job.now_ms, late=(key,)))
+    job.state = with_part(
+        job.state, "partitions", repartition=Repartition(before, now, job.now_ms, late=(key,))
+    )
     return job
 
 
 def test_a_redistribution_that_waits_is_passed_over_when_the_version_comes_and_not_before() -> None:
     job = building(left_to_idle())
-    begun_before = job.state.repartition
+    begun_before = job.state.partitions.repartition
     assert begun_before is not None
-    assert job.do(EnvironmentReady(2, WHY)).state.repartition is begun_before
+    assert job.do(EnvironmentReady(2, WHY)).state.partitions.repartition is begun_before
     job.do(asked(job, 3, environment=ENVIRONMENT)).do(EnvironmentReady(3))
-    assert (job.kind, job.state.repartition) == ("Restarting", None)
+    assert (job.kind, job.state.partitions.repartition) == ("Restarting", None)
 
 
 def test_a_redistribution_of_what_has_left_the_graph_holds_up_no_version(
@@ -150,7 +152,7 @@ def test_a_redistribution_of_what_has_left_the_graph_holds_up_no_version(
     monkeypatch.setattr(growth, "ENDED_KEPT", 1)
     copied = next(one.id for one in job.state.graph.vertices if one.name == "copy")
     starts_query(job.do(QueryEnded(job.state.attempt, copied)), OTHER)
-    assert names(job) == ["raw", "copy", "one", "two"] and job.state.repartition is not None
+    assert names(job) == ["raw", "copy", "one", "two"] and job.state.partitions.repartition is not None
     assert may_come(job.state) and job.do(EnvironmentReady(2)).kind == "Restarting"
 
 

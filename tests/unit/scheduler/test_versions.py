@@ -217,7 +217,7 @@ def test_bounds_that_are_declared_meanwhile_count_for_both_versions() -> None:
     job.put_each(**{name: (one.lower, one.upper) for name, one in pairs.items()})
     job.do(failed(job))
     job.wait(1)
-    if job.state.attempt_alive and job.kind == "Restarting":
+    if job.state.driver.alive and job.kind == "Restarting":
         job.stops()
     assert in_force(job) == OLD
     assert declared(job) == {"source": (1, 4), "agg": (1, 4), "sink": (1, 4)}
@@ -281,7 +281,7 @@ def test_state_that_was_redistributed_keeps_its_partitions_when_a_version_is_tak
     assert partitions(job) == 12
     job.do(failed(job))
     assert outcomes(job)[1] == (2, "TAKEN_BACK") and partitions(job) == 12
-    read_back = with_partitions(stateful(8), job.state.max_parallelism)
+    read_back = with_partitions(stateful(8), job.state.partitions.numbers)
     assert numbers_of(read_back) == numbers_of(job.state.graph)
 
 
@@ -290,7 +290,7 @@ def test_state_as_its_document_says_counts_as_such_when_a_version_is_taken_back(
     tried = replace(stateful(8), artifacts=("bad.py",))
     job.do(VersionRequested(JobVersion(2, tried, job.state.options), "ann")).stops().starts().do(failed(job))
     assert outcomes(job)[1] == (2, "TAKEN_BACK")
-    assert job.state.max_parallelism == (), "another number in the next document is refused"
+    assert job.state.partitions.numbers == (), "another number in the next document is refused"
 
 
 @pytest.mark.parametrize(("upper", "asked"), [(2, 12), (12, None)])

@@ -19,6 +19,7 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Rescaling, Timeline, Timer
+from app.scheduler.adaptive.supply_state import Supply
 from app.store.writes import (
     FIRST_EPOCH,
     AddRequirements,
@@ -126,11 +127,9 @@ def state(job: str, *, version: int = 1) -> JobState:
         ),
         timers=(Timer("apply", version + 3, NOW_MS + 60_000),),
         status_since_ms=((JobStatus.INITIALIZING, NOW_MS), (JobStatus.RUNNING, NOW_MS + 5)),
-        declared_slots=4,
+        supply=Supply(declared=4, reason="Its cap is 6 slot(s).", changed_ms=NOW_MS),
         share=SlotShare(2, 3, -1, 6, "ann", "peak", NOW_MS),
         policy=ScalingPolicy(2, FloorCeiling(None, 8), (("v", FloorCeiling(2)),), "olga", "peak", NOW_MS),
-        slots_reason="Its cap is 6 slot(s).",
-        slots_changed_ms=NOW_MS,
     )
 
 

@@ -10,6 +10,7 @@ from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRef
 from app.store import codec
 from app.store.codec import REQUIREMENTS
 from app.store.tables import requirements
+from tests.parts import with_part
 from tests.unit.scheduler.test_state_repartition import AGG, begun, partitions, running
 
 
@@ -19,11 +20,11 @@ def test_a_state_is_loaded_with_the_partitions_that_it_had() -> None:
     loaded = codec.load_state(codec.dump_state(job.state), submitted, job.state.options)
     assert loaded == job.state
     assert dict(numbers_of(loaded.graph))[AGG] == partitions(job) == 12
-    assert isinstance(loaded.repartition, Repartition)
+    assert isinstance(loaded.partitions.repartition, Repartition)
 
 
 def test_what_was_given_up_is_remembered() -> None:
-    state = replace(running().state, repartition_refused=RepartitionRefused("r", "no space"))
+    state = with_part(running().state, "partitions", refused=RepartitionRefused("r", "no space"))
     assert codec.load_state(codec.dump_state(state), state.graph, state.options) == state
 
 

@@ -17,6 +17,7 @@ from app.scheduler.adaptive.change_state import Change, Patch, TakenBack
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase
 from app.store import codec
 from app.store.codec import CodecError
+from app.store.former_states import PARTS
 from tests.unit.store import samples
 
 states = st.builds(
@@ -56,7 +57,13 @@ def test_what_a_newer_version_has_written_is_told_from_what_is_damaged() -> None
     text = codec.dump_state(samples.state(samples.job_id(1)))
     newer = text.replace(f'"format":{codec.FORMAT}', f'"format":{codec.FORMAT + 1}')
     assert codec.is_newer(newer) and codec.is_newer(newer[:50])
-    for of_this_or_an_earlier_version in (text, text[:50], text.replace('"format":1,', ""), "", "[1]"):
+    for of_this_or_an_earlier_version in (
+        text,
+        text[:50],
+        text.replace(f'"format":{codec.FORMAT},', ""),
+        "",
+        "[1]",
+    ):
         assert not codec.is_newer(of_this_or_an_earlier_version)
 
 
@@ -64,10 +71,28 @@ def test_a_state_of_an_older_version_is_completed_by_defaults() -> None:
     """A field that did not exist then takes its default, and one that exists no more is passed over."""
     state = samples.state(samples.job_id(1))
     older = json.loads(codec.dump_state(state))
-    for name in ("idle_since_ms", "driver_waiting", "last_plan"):
-        del older[name]
+    del older["supply"]["idle_since_ms"], older["driver"]["waits"], older["last_plan"]
     older["rung"] = older["phase"]["reuse_driver"] = "in-place"
-    assert codec.load_state(json.dumps(older), state.graph, state.options) == state
+    assert codec.load_state(json.dumps(older, separators=(",", ":")), state.graph, state.options) == state
+
+
+@given(states)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_a_state_without_parts_is_read(state: JobState) -> None:
+    """Format 1, and what came before there was a format."""
+    flat = without_parts(state)
+    for text in (flat, {"format": 1, **flat}):
+        assert codec.load_state(json.dumps(text, separators=(",", ":")), state.graph, state.options) == state
+
+
+def without_parts(state: JobState) -> dict[str, object]:
+    """``state`` as it was stored before it had parts."""
+    stored = json.loads(codec.dump_state(state))
+    del stored["format"]
+    for part, names in PARTS.items():
+        fields = stored.pop(part)
+        stored |= {old: fields[new] for old, new in names.items()}
+    return stored
 
 
 def pending(version: int, vertex: str, upper: int, **changes: object) -> dict[str, object]:
@@ -80,7 +105,7 @@ def pending(version: int, vertex: str, upper: int, **changes: object) -> dict[st
 
 
 def of_an_older_version(state: JobState, *waiting: dict[str, object]) -> str:
-    stored = json.loads(codec.dump_state(state))
+    stored = without_parts(state)
     del stored["queued"]
     return json.dumps({**stored, "pending": waiting}, separators=(",", ":"))
 
@@ -114,7 +139,7 @@ def test_bounds_that_wait_in_a_state_of_an_older_version_are_queued_and_the_form
     assert dict(loaded.requirements.bounds) == dict(declared) | {flights: Bounds(1, 2)}
     assert dict(loaded.requirements.state_partitions) == {flights: 2, delays: 9}
     assert (loaded.requirements.version, loaded.requirements.uuid) == (4, state.requirements.uuid)
-    assert loaded.taken_back == taken
+    assert loaded.trial.taken_back == taken
     queued_again = codec.load_state(codec.dump_state(loaded), state.graph, state.options)
     assert queued_again == loaded
 

@@ -114,7 +114,7 @@ async def test_facts_outlast_a_store_that_is_away(sqlite_url: str, tmp_path: Pat
         assert rig.kind(job) == "Executing"
         rig.fail_commits(None)
         await rig.bring_up(job, 2)
-        assert rig.plane.job(job).state.num_restarts == 1
+        assert rig.plane.job(job).state.recovery.num_restarts == 1
 
 
 async def test_facts_that_could_not_be_written_keep_their_order(sqlite_url: str, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_a_driver_that_died_while_it_said_that_it_waits_gets_no_other_atte
         hold.set()
         assert await rig.assigned(2) is not first
         await rig.bring_up(job, 2)
-        assert not rig.plane.job(job).state.failures
+        assert not rig.plane.job(job).state.recovery.failures
 
 
 async def test_a_driver_that_dies_while_it_waits_gets_no_other_attempt(
@@ -319,7 +319,7 @@ async def test_a_driver_that_dies_while_it_waits_gets_no_other_attempt(
         hold.set()
         assert await rig.assigned(2) is not first
         await rig.bring_up(job, 2)
-        assert not rig.plane.job(job).state.failures
+        assert not rig.plane.job(job).state.recovery.failures
 
 
 async def test_the_last_word_that_nobody_took_is_read_when_the_driver_is_gone(
@@ -333,17 +333,17 @@ async def test_the_last_word_that_nobody_took_is_read_when_the_driver_is_gone(
         write_outcome(rig.places.attempt_dir(job, 1), word)
         rig.driver.die(0)
         view = await rig.until_kind(job, "Finished")
-        assert (view.status.value, view.state.failures, len(rig.host.drivers)) == ("FINISHED", (), 1)
+        assert (view.status.value, view.state.recovery.failures, len(rig.host.drivers)) == ("FINISHED", (), 1)
 
 
 async def test_a_launch_that_fails_is_tried_again(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         rig.host.refuse = "No memory for a driver."
         job = await rig.plane.submit(graph(), {})
-        await rig.until(lambda: rig.plane.job(job).state.failures)
+        await rig.until(lambda: rig.plane.job(job).state.recovery.failures)
         rig.host.refuse = None
         await rig.until(lambda: rig.host.drivers, "another try")
-        assert rig.plane.job(job).state.failures[0][0].error == "No memory for a driver."
+        assert rig.plane.job(job).state.recovery.failures[0][0].error == "No memory for a driver."
 
 
 async def test_slots_that_come_change_the_job_in_place(sqlite_url: str, tmp_path: Path) -> None:

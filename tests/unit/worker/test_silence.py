@@ -110,7 +110,7 @@ async def test_a_silent_driver_is_killed_and_replaced_once_it_is_gone(
             assert rig.kind(job) == "Executing" and len(rig.host.drivers) == 1, "it is not taken for dead"
             first.hold_kill.set()
             assert await rig.assigned(2) is not first
-            failure = rig.plane.job(job).state.failures[0][0]
+            failure = rig.plane.job(job).state.recovery.failures[0][0]
             assert failure.error.startswith("The driver did not ask for its orders")
 
 

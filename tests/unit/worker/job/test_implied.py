@@ -47,7 +47,7 @@ def test_one_that_is_restarted_stops_as_its_restart_says(
 
 def given_up(job: Job) -> JobState:
     state = job.do(AttemptMisplaced(job.state.attempt, "It runs elsewhere.")).state
-    assert isinstance(state.phase, WaitingForResources) and state.attempt_alive
+    assert isinstance(state.phase, WaitingForResources) and state.driver.alive
     return state
 
 

@@ -36,7 +36,7 @@ async def test_the_order_comes_when_the_backoff_is_over(sqlite_url: str, tmp_pat
         first = await rig.orders(job)
         waiting = asyncio.create_task(rig.orders(job, plan=first.plan_version, wait_ms=10_000))
         await fails(rig, job, side, why="It is tried again because x names y.", longest_batch_ms=70)
-        (local,) = rig.plane.job(job).state.local
+        (local,) = rig.plane.job(job).state.recovery.local
         assert not local.ordered and local.longest_batch_ms == 70
         orders = await waiting
         assert orders.restarts == {side: 1} and orders.stop == "none"
@@ -58,10 +58,10 @@ async def test_a_server_that_takes_over_goes_on_with_it(sqlite_url: str, tmp_pat
         await fails(rig, job, side)
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         assert again.kind(job) == "Executing"
-        await again.until(lambda: again.plane.job(job).state.local[0].ordered, "the order")
+        await again.until(lambda: again.plane.job(job).state.recovery.local[0].ordered, "the order")
         assert (await again.orders(job)).restarts == {side: 1}
         await again.report(job, "query-recovered", query=side, run=1)
-        assert again.plane.job(job).state.local[0].over
+        assert again.plane.job(job).state.recovery.local[0].over
         assert len(again.host.drivers) == 1
 
 
@@ -70,13 +70,13 @@ async def test_a_server_that_comes_back_late_hears_the_driver_first(sqlite_url: 
     async with rig_on(sqlite_url, tmp_path) as rig:
         job, side = await run(rig, **timeout)
         await fails(rig, job, side)
-        await rig.until(lambda: rig.plane.job(job).state.local[0].ordered, "the order")
+        await rig.until(lambda: rig.plane.job(job).state.recovery.local[0].ordered, "the order")
     # It was away for longer than the query may take, and the query has recovered meanwhile.
     async with rig_on(sqlite_url, tmp_path, host=rig.host, ahead_ms=60_000) as again:
-        await again.until(lambda: again.plane.job(job).state.local[0].unheard, "the job is taken up")
+        await again.until(lambda: again.plane.job(job).state.recovery.local[0].unheard, "the job is taken up")
         assert again.kind(job) == "Executing"
         await again.report(job, "query-recovered", query=side, run=1)
-        assert again.kind(job) == "Executing" and again.plane.job(job).state.local[0].over
+        assert again.kind(job) == "Executing" and again.plane.job(job).state.recovery.local[0].over
         assert len(again.host.drivers) == 1
 
 
@@ -86,9 +86,9 @@ async def test_a_backoff_is_no_longer_by_another_clock(sqlite_url: str, tmp_path
         job, side = await run(rig, **{"restart-strategy.exponential-delay.initial-backoff": "500 ms"})
         rig.clock.ahead_ms += 1_800_000
         await fails(rig, job, side)
-        assert not rig.plane.job(job).state.local[0].ordered
+        assert not rig.plane.job(job).state.recovery.local[0].ordered
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
-        await again.until(lambda: again.plane.job(job).state.local[0].ordered, "the order")
+        await again.until(lambda: again.plane.job(job).state.recovery.local[0].ordered, "the order")
 
 
 async def test_a_query_that_does_not_recover_has_its_time_from_the_first_call(
@@ -97,13 +97,13 @@ async def test_a_query_that_does_not_recover_has_its_time_from_the_first_call(
     async with rig_on(sqlite_url, tmp_path) as rig:
         job, side = await run(rig, **{"slotwise.failure.local-timeout": "20 s"})
         await fails(rig, job, side)
-        await rig.until(lambda: rig.plane.job(job).state.local[0].ordered, "the order")
+        await rig.until(lambda: rig.plane.job(job).state.recovery.local[0].ordered, "the order")
     async with rig_on(sqlite_url, tmp_path, host=rig.host, ahead_ms=60_000) as again:
-        await again.until(lambda: again.plane.job(job).state.local[0].unheard, "the job is taken up")
+        await again.until(lambda: again.plane.job(job).state.recovery.local[0].unheard, "the job is taken up")
         # It keeps nothing from being done that the driver has not called for a long time.
         assert again.plane.job(job).state.timers == ()
         assert (await again.orders(job)).restarts == {side: 1}
-        await again.until(lambda: not again.plane.job(job).state.local[0].unheard, "the call counts")
+        await again.until(lambda: not again.plane.job(job).state.recovery.local[0].unheard, "the call counts")
         (timer,) = again.plane.job(job).state.timers
         assert 15_000 < timer.at_ms - again.clock.now_ms() <= 20_000
 
@@ -117,7 +117,7 @@ async def test_the_driver_is_killed_when_it_becomes_a_global_failover(
         await fails(rig, job, side)
         await rig.until(driver.dead.is_set, "the end of the driver")
         await rig.assigned(2)
-        reason = rig.plane.job(job).state.failures[-1][0].error
+        reason = rig.plane.job(job).state.recovery.failures[-1][0].error
         assert "has not committed a batch within 50 ms" in reason and "failure 1 of the side" in reason
 
 

@@ -48,7 +48,7 @@ async def test_a_running_job_goes_on_where_the_settings_say(
         )
         words = newest.message or ""
         assert all((place or "the server's host") in words for place in (before, after)), words
-        assert state.failures == (), "nobody failed, so no restart strategy was asked"
+        assert state.recovery.failures == (), "nobody failed, so no restart strategy was asked"
 
 
 async def test_a_rescale_that_was_under_way_is_completed_there(database_url: str, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_a_driver_of_the_same_cluster_is_adopted(database_url: str, tmp_pa
     async with rig_on(database_url, tmp_path, host=rig.host, runs_on=after, offer=WORKERS) as again:
         orders = await again.orders(job)
         assert (again.kind(job), orders.stop) == ("Executing", "none")
-        assert again.plane.job(job).state.num_restarts == 0 and rig.driver.kills == 0
+        assert again.plane.job(job).state.recovery.num_restarts == 0 and rig.driver.kills == 0
 
 
 async def test_a_driver_that_died_meanwhile_is_replaced_there(database_url: str, tmp_path: Path) -> None:

@@ -73,5 +73,5 @@ async def test_a_failure_with_a_secret_that_was_reported_before_is_not_told_twic
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         await again.bring_up(job, 2)
         state = again.plane.job(job).state
-        ((failure,),) = state.failures
-        assert (failure.error, failure.stack, state.num_restarts) == (SHOWN, SHOWN, 1)
+        ((failure,),) = state.recovery.failures
+        assert (failure.error, failure.stack, state.recovery.num_restarts) == (SHOWN, SHOWN, 1)

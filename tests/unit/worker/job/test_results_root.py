@@ -72,7 +72,7 @@ async def test_a_driver_may_remove_what_nobody_else_can_before_it_is_killed(
         await rig.report(job, "stopped")
         driver.die(0)
         view = await rig.until_kind(job, "Finished")
-        assert (view.status.value, view.state.failures) == ("CANCELED", ())
+        assert (view.status.value, view.state.recovery.failures) == ("CANCELED", ())
 
 
 async def test_a_driver_that_does_not_end_is_killed(

@@ -66,7 +66,7 @@ async def test_a_driver_that_died_meanwhile_is_replaced(sqlite_url: str, tmp_pat
     rig.driver.die(-9)
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         await again.bring_up(job, 2)
-        assert again.plane.job(job).state.num_restarts == 1
+        assert again.plane.job(job).state.recovery.num_restarts == 1
 
 
 @pytest.mark.parametrize("written_by", ["driver", "control plane"])
@@ -111,7 +111,7 @@ async def test_a_failure_that_nobody_heard_is_the_one_that_counts(sqlite_url: st
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         await again.until(lambda: again.kind(job) == "Finished")
         assert again.plane.job(job).status == "FAILED", "it said that another attempt would fail as well"
-        ((failure,),) = again.plane.job(job).state.failures
+        ((failure,),) = again.plane.job(job).state.recovery.failures
         assert (failure.error, failure.vertex) == (FAILED_WORDS["error"], "counts")
         assert failure.stack == "Traceback"
 
@@ -130,8 +130,8 @@ async def test_a_failure_that_was_reported_before_is_not_told_twice(sqlite_url: 
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         await again.bring_up(job, 2)
         state = again.plane.job(job).state
-        assert [len(entry) for entry in state.failures] == [1]
-        assert state.num_restarts == 1
+        assert [len(entry) for entry in state.recovery.failures] == [1]
+        assert state.recovery.num_restarts == 1
 
 
 async def test_an_adopted_driver_that_said_it_ends_is_waited_for(sqlite_url: str, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_slots_that_became_free_meanwhile_are_granted(sqlite_url: str, tmp
         first = await rig.run(parallelism=2)
         second = await rig.plane.submit(graph(2), {})
         await rig.until_kind(second, "WaitingForResources")
-        await rig.until(lambda: rig.plane.job(second).state.declared_slots == 2)
+        await rig.until(lambda: rig.plane.job(second).state.supply.declared == 2)
     assert first != second
     async with rig_on(sqlite_url, tmp_path, host=rig.host, slots=4) as again:
         await again.assigned(1)

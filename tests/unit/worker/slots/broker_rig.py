@@ -15,6 +15,7 @@ from app.scheduler.slot_ledger import Entry
 from app.store.slot_table import SlotTable
 from app.store.store import Store
 from app.worker.slots.shared_broker import SharedBroker
+from tests.parts import with_part
 from tests.unit.store.samples import job_id, state
 
 HOME = "here"
@@ -31,7 +32,7 @@ class FakeJob:
         self.epoch = 1
         self.told = 0
         self.may_settle = asyncio.Event()
-        asks = replace(state(self.job_id), declared_slots=desired, declared_minimal=1)
+        asks = with_part(state(self.job_id), "supply", declared=desired, minimal=1)
         self.state: JobState = replace(asks, slots=(), share=SlotShare())
 
     def slots_changed(self) -> None:

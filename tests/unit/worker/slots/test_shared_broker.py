@@ -19,6 +19,7 @@ from app.store.slot_table import Ledger, SlotTable
 from app.store.store import Store
 from app.worker.slots import arbitration as slot_arbitration
 from app.worker.slots import shared_broker
+from tests.parts import with_part
 from tests.unit.store.samples import creation
 from tests.unit.worker.slots.broker_rig import FIRST, HOME, SECOND, FakeJob, Rig, names
 
@@ -115,7 +116,7 @@ async def test_the_arbiter_decides_when_something_has_changed_and_not_before(
     assert deciding.taken() <= 3
     await rig.cycle(5)
     assert deciding.taken() == 0
-    rig.broker.declare(replace(job.state, declared_slots=3))
+    rig.broker.declare(with_part(job.state, "supply", declared=3))
     await rig.cycle(4)
     assert 1 <= deciding.taken() <= 3 and len(rig.broker.granted(FIRST).slots) == 3
     rig.broker.take_offer(Offer((("host", 5),)))
@@ -147,7 +148,7 @@ async def test_the_arbiter_decides_again_when_time_is_a_reason(
     await shift(3_600_000)
     own = rig.broker._own[FIRST]
     rig.broker._ask(own, replace(own.ask, giving=Releasable(running=True, in_place_floor=1)))
-    rig.broker.declare(replace(other.state, declared_slots=2))
+    rig.broker.declare(with_part(other.state, "supply", declared=2))
     await rig.cycle(3)
     assert rig.broker.granted(FIRST).allowed is None
     deciding.taken()
@@ -195,7 +196,7 @@ async def test_a_slot_that_is_withdrawn_is_claimed_until_the_job_is_without_it(s
     assert names(rig.broker.granted(FIRST).slots) == ["host-0"] and job.told > 0
     assert (await rig.entry(FIRST)).claim.holds == {f"host-{number}" for number in range(4)}
     rig.broker.take_offer(Offer((("host", 4),)))
-    rig.broker.declare(replace(job.state, declared_slots=1))
+    rig.broker.declare(with_part(job.state, "supply", declared=1))
     await rig.cycle()
     assert rig.broker.pool.free == 0, "they are back, and the job may be using them still"
     rig.take(job)

@@ -11,6 +11,7 @@ import pytest
 from app.cluster.ports import Offer
 from app.store.slot_table import OwnClaim, SlotTable
 from app.store.store import Store
+from tests.parts import with_part
 from tests.unit.store.samples import creation
 from tests.unit.worker.slots.broker_rig import FIRST, HOME, FakeJob, Rig, names
 
@@ -40,7 +41,7 @@ async def test_a_job_that_comes_back_at_a_newer_epoch_has_what_the_owner_between
     between = Rig(store)
     job.epoch = (await store.acquire_lease(FIRST)).epoch
     between.jobs[FIRST] = job
-    job.state = replace(job.state, declared_slots=1)
+    job.state = with_part(job.state, "supply", declared=1)
     await between.broker.look_up([FIRST])
     between.broker.restore(job.state)
     between.broker.release(FIRST, ["host-1"])

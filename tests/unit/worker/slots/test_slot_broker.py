@@ -15,6 +15,7 @@ from app.scheduler.adaptive.state import JobState
 from app.store.errors import StoreUnavailable
 from app.worker.slots.broker import OwnBroker
 from app.worker.views import RequirementsUpdate
+from tests.parts import with_part
 from tests.unit.scheduler.driving import Job, slots
 from tests.unit.worker.fakes import FakeClock, rig_on
 
@@ -34,7 +35,7 @@ def broker(pool: SlotPool) -> OwnBroker:
 def rich(changed_ms: int = 0, allowed: int | None = None) -> JobState:
     """It runs in three of four slots, which it has had since ``changed_ms``."""
     state = Job(upper=4).run(held=3).state
-    return replace(state, job_id=RICH, slots_changed_ms=changed_ms, allowed=allowed)
+    return with_part(replace(state, job_id=RICH), "supply", changed_ms=changed_ms, allowed=allowed)
 
 
 def poor() -> JobState:
@@ -59,7 +60,7 @@ def test_a_job_that_is_to_give_slots_back_hears_so_before_anybody_has_looked_at_
     state = rich(allowed=2)
     broker.restore(state)
     assert broker.granted(RICH).allowed == 2 and not broker.grants_differ(state)
-    assert broker.grants_differ(replace(state, allowed=None)), "the number alone is news"
+    assert broker.grants_differ(with_part(state, "supply", allowed=None)), "the number alone is news"
 
 
 def test_a_job_that_can_be_read_again_has_the_slots_of_its_state_and_no_others(
