@@ -224,6 +224,24 @@ class Job:
         ]
         was, now = status_of(before), status_of(self.state)
         assert changes == ([] if was is now else [(was, now)])
+        self._tell_of_attempts_and_requests(before, told)
+
+    def _tell_of_attempts_and_requests(self, before: JobState, told: list[PublicEvent]) -> None:
+        after = self.state
+
+        def fields(kind: PublicEventType, name: str) -> list[Any]:
+            return [one.fields[name] for one in told if one.type is kind]
+
+        began = [after.attempt] if after.attempt > before.attempt else []
+        assert fields(PublicEventType.ATTEMPT_BEGUN, "attempt") == began
+        over = [before.attempt] if before.driver.alive and (began or not after.driver.alive) else []
+        assert fields(PublicEventType.ATTEMPT_ENDED, "attempt") == over
+        for kind, old, new in (
+            (PublicEventType.REQUIREMENTS, before.requirements, after.requirements),
+            (PublicEventType.SCALING_POLICY, before.policy, after.policy),
+            (PublicEventType.SLOT_SHARE, before.share, after.share),
+        ):
+            assert fields(kind, "version") == ([] if old is new else [new.version])
 
     def check(self, facts: tuple[Fact, ...] = ()) -> None:
         validate(self.state, facts)

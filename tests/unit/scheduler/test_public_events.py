@@ -109,6 +109,15 @@ def test_each_milestone_of_a_rescale_by_a_restart_is_a_step() -> None:
     assert kinds(told)[-1] == "rescale-ended"
 
 
+def test_a_plan_that_is_made_while_another_is_on_its_way_is_a_step_too() -> None:
+    job = tried_4().put(6, 8)
+    since = len(job.told)
+    job.hold(8)
+    assert job.kind == "Rescaling"
+    (step,) = of(news(job, since), PublicEventType.RESCALE_STEP)
+    assert step["rung"] == "in-place" and set(step["postRescaleParallelism"].values()) == {8}
+
+
 def test_a_failure_ends_the_attempt_and_restarts_the_job_after_its_backoff() -> None:
     job = Job(options=AT_ONCE).run()
     since = len(job.told)

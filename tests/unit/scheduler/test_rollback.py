@@ -124,6 +124,16 @@ def test_what_the_job_is_not_to_blame_for_is_an_ordinary_failover_and_the_trial_
     assert job.parallelism == [2, 2, 2], "it has not run for the watch period yet"
 
 
+def test_after_a_failover_in_its_trial_it_is_still_that_rescale_which_is_taken_back() -> None:
+    job = tried_4().applied()
+    number = job.state.trial.watch.record  # type: ignore[union-attr]
+    fail(job, outside=True, error="The driver was killed by signal 9.")
+    back_to_work(job.wait(2_000))
+    assert job.records[-1].number > number
+    fail(job)
+    assert (job.state.trial.taken_back.record, job.state.timeline.open.rollback_of) == (number, number)  # type: ignore[union-attr]
+
+
 def test_a_start_that_fails_when_the_watch_is_over_is_still_the_rescales() -> None:
     """Time alone proves nothing: the job has not run at it for the watch period."""
     job = fail(tried_4().applied().wait(58_000), outside=True, error="The driver was killed by signal 9.")
