@@ -168,8 +168,8 @@ class DocumentQuery(Upkeep):
         self.checkpoint = Path(spec.checkpoint_dir) / query.key
         # A session of its own: its number of state partitions, its views, its listener.
         self.session = query_session(session, spec.spark_conf, query.state_partitions or self._widest({}))
-        work_dir = Path(spec.work_dir)
-        self._splits = Splits(spec.spark_conf, spec.parallelism, work_dir / "splits" / query.key)
+        self._functions = functions
+        self._splits = Splits(spec.spark_conf, spec.parallelism, self._work_dir / "splits" / query.key)
         self._builder = QueryBuilder(query, self._splits, functions)
         self.all: Sequence[DocumentQuery] = (self,)
         # Built to be checked, and not started yet.
@@ -181,7 +181,7 @@ class DocumentQuery(Upkeep):
         self._sink: Sink | None = None
         self._folder: SinkFolder | None = None
         if self._to.format in OWN_SINKS:
-            self._sink = open_sink(query.sink, work_dir=work_dir, functions=functions)
+            self._sink = self._opened_sink()
         elif self._to.format in FILE_FORMATS:
             self._folder = SinkFolder.open(
                 query.sink.name, self._to.path or "", self.session, self.checkpoint
@@ -285,6 +285,9 @@ class DocumentQuery(Upkeep):
     # -- in each run
 
     def build(self, parallelism: Mapping[str, int]) -> DataFrame:
+        places = self._work_dir / "splits" / self.query.key
+        if self._splits.directory != places:
+            self._splits.directory, self._built = places, None
         self._splits.raise_to(parallelism)
         if self.query.state_partitions is None:
             self.session.conf.set(SHUFFLE_PARTITIONS, self._widest(parallelism))
@@ -295,6 +298,7 @@ class DocumentQuery(Upkeep):
 
     def prepare(self, lock_file: str) -> None:
         if self._sink is not None:
+            self._sink = self._opened_sink()
             self._sink.prepare()
         if self._folder is not None:
             self._folder.prepare(lock_file)
@@ -321,6 +325,14 @@ class DocumentQuery(Upkeep):
 
     def settled(self, parallelism: Mapping[str, int]) -> None:
         self._splits.settle(parallelism)
+
+    @property
+    def _work_dir(self) -> Path:
+        """That of the attempt. An attempt may follow another one in this process, whose directory is removed then."""
+        return Path(self._calls.host.spec.work_dir)
+
+    def _opened_sink(self) -> Sink:
+        return open_sink(self.query.sink, work_dir=self._work_dir, functions=self._functions)
 
     def _widest(self, parallelism: Mapping[str, int]) -> int:
         """Of a query without state, the tasks of what shuffles by itself: a valve can only make them fewer."""

@@ -134,7 +134,7 @@ class Splits:
         """``directory``: for the files, which are this query's alone."""
         self._conf = conf
         self._numbers = dict(parallelism)
-        self._directory = directory
+        self.directory = directory
         self._tell: dict[str, Callable[[str], object]] = {}
 
     def wanted(self, vertex_id: str) -> int:
@@ -155,8 +155,8 @@ class Splits:
 
     def file(self, vertex_id: str) -> Path:
         """The file for a source of ours: it has the number of parts."""
-        file = self._directory / vertex_id
-        self._directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / vertex_id
+        self.directory.mkdir(parents=True, exist_ok=True)
         self._follow(vertex_id, lambda parts: write_whole(file, parts.encode()))
         return file
 
