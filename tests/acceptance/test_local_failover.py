@@ -156,6 +156,7 @@ def test_a_server_that_is_killed_meanwhile_goes_on_with_it(deployment: Deploymen
     deployment.await_progress()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("two_sinks")
 def test_a_sink_that_stays_broken_has_the_whole_job_restarted(deployment: Deployment) -> None:
     driver, known = deployment.job()["driverPid"], len(exceptions(deployment))

@@ -57,6 +57,7 @@ def held_once(servers: Servers) -> None:
     assert len(slots) == len(set(slots)), slots
 
 
+@pytest.mark.long
 def test_a_job_has_the_slots_of_all_and_keeps_them_when_the_arbiter_is_killed(servers: Servers) -> None:
     first, second, third = servers.start(), servers.start(), servers.start()
     wait_for("all have slots", lambda: servers.get(first, "/overview")["slots-total"] == 6)

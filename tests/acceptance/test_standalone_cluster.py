@@ -151,6 +151,7 @@ def collected_ms(pid: int) -> float:
     return 1000 * float(dict(zip(names, values, strict=True))["GCT"].replace(",", "."))
 
 
+@pytest.mark.long
 def test_what_executors_use_and_what_they_write_is_told(deployment: Deployment, cluster: DevCluster) -> None:
     """Each is compared with its own process."""
     path = f"/jobs/{deployment.job_id}"

@@ -134,7 +134,8 @@ def test_the_gap_of_a_rescale_is_that_of_the_commit_files(
     check_gap(deployment, record)
 
 
-@pytest.mark.parametrize("starts", [pytest.param(1, marks=pytest.mark.long), 3])
+@pytest.mark.long
+@pytest.mark.parametrize("starts", [1, 3])
 def test_the_gap_of_a_failover_has_the_starts_that_failed_in_it(deployment: Deployment, starts: int) -> None:
     await_steady(deployment)
     known, killed = deployment.history()[0]["number"], 0

@@ -76,6 +76,7 @@ def test_the_owner_is_killed_and_another_takes_over(servers: Servers) -> None:
     assert [one["seat"] for one in servers.members(third)] == [1, 2]
 
 
+@pytest.mark.long
 def test_an_owner_that_was_stopped_changes_nothing_when_it_goes_on(servers: Servers) -> None:
     """While it is stopped its driver dies too, and its successor starts another one: it sees only the death."""
     first, second = servers.start(), servers.start()

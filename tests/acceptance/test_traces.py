@@ -75,6 +75,7 @@ def metrics(deployment: Deployment) -> dict[tuple[str, str, str], float]:
     }
 
 
+@pytest.mark.long
 def test_a_rescale_is_one_trace_and_a_failover_is_another(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def test_servers_that_are_killed_leave_no_warm_up(tmp_path: Path) -> None:
             wait_for("nothing of them lives", lambda: not drivers_of(deployment.data_dir), SOON_S)
 
 
+@pytest.mark.long
 def test_a_job_that_comes_in_the_middle_of_a_warm_up_runs_and_survives_its_server(tmp_path: Path) -> None:
     with deployed(tmp_path, warm_drivers=1) as deployment:
         deployment.start(with_points=False)

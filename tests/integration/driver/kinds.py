@@ -7,11 +7,13 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+import pytest
+
 from tests.integration.driver.harness import Bench
 from tests.integration.driver.test_program_attempt import START, STATE_PARTITIONS, WINDOWS, conf, job, the_end
 from tests.integration.driver.test_program_growth import grown_by, of_type
 
-KINDS = ("program", "document")
+KINDS = ("program", pytest.param("document", marks=pytest.mark.long))
 FIRST = f"{WINDOWS}{START}query.awaitTermination()"
 OTHER_KEY = ("% 10)", "% 10).cast('string')")
 OTHER_STATE = (START, f"\nwindows = windows.dropDuplicates(['window', 'key']){START}")

@@ -46,6 +46,7 @@ def numbered(folder: Path, first: int, end: int) -> None:
     (folder / f"{first}.csv").write_text("".join(f"{value}\n" for value in range(first, end)))
 
 
+@pytest.mark.long
 def test_it_goes_on_from_a_run_without_slotwise(rig: Bench, tmp_path: Path) -> None:
     folder, origin, script = tmp_path / "in", tmp_path / "plain", tmp_path / "plain.py"
     numbered(folder, 0, 1_000)

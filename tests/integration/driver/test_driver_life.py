@@ -147,6 +147,7 @@ def test_a_checkpoint_with_checksum_files_is_read_without_and_the_other_way_roun
     assert stored == expected_counts(sum(n for n, _ in stored.values()))
 
 
+@pytest.mark.long
 def test_a_driver_that_is_ended_and_one_that_is_killed_are_replaced_and_nothing_counts_twice(
     rig: Bench,
 ) -> None:

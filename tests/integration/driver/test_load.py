@@ -229,6 +229,7 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.mark.long
 def test_the_load_of_a_program(spark: SparkSession, tmp_path: Path) -> None:
     worked = tmp_path / "worked"
 
