@@ -1,8 +1,8 @@
 """Local failover: of a job with several queries only the one that failed is restarted (FLIP-160's first extension).
 
 FLIP-160 sketches a state "Restarting locally". Here it is a part of Executing and of Rescaling, because the other
-queries run on and are rescaled meanwhile: `JobState.recovery.local` has one entry per query that was restarted so in
-the current attempt. The driver reports the failure and holds the query until it is ordered to start it again. Parallelism does not
+queries run on and are rescaled meanwhile: `Recovery.local` has one entry per query that was restarted so in the current
+attempt. The driver reports the failure and holds the query until it is ordered to start it again. Parallelism does not
 change, so there is no rescale record; one that is open gets a sentence.
 
 It becomes a global failover when the query fails again before it has committed a batch, or has not committed one in its
