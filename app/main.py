@@ -191,7 +191,6 @@ async def _running(
         offer=offer,
         shown=shown_of(spark),
         observers=plugins,
-        validate_states=settings.validate_states,
         slot_holding_ms=settings.slot_holding_ms,
     )
     housekeeper = _housekeeper(settings, store, control_plane, places, clock)

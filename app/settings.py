@@ -198,7 +198,6 @@ class Settings(BaseModel):
         500, ge=0, le=10_000, description="Of so many jobs GET /metrics has figures of their own."
     )
     traces: bool = Field(False, description="Send traces of rescales by OpenTelemetry (slotwise[otel]).")
-    validate_states: bool = Field(False, description="Check the scheduler's invariants after every step.")
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto: console on a terminal, else JSON."
     )

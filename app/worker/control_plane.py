@@ -96,7 +96,6 @@ class ControlPlane:
         places: JobPlaces,
         clock: Clock,
         new_id: Callable[[], str],
-        validate_states: bool = False,
         offer: Offer | None = None,
         shown: Shown | None = None,
         slot_holding_ms: int = HOLDING_MS,
@@ -120,7 +119,6 @@ class ControlPlane:
             pool=pool,
             places=places,
             clock=clock,
-            validate_states=validate_states,
             observers=self._observers,
         )
         self.submission = Submission(self._keeper, new_id)

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
+import tests.checked_steps  # noqa: F401 - each step is checked
 from app.api.app import create_app
 from app.api.auth import Tokens
 from app.api.info import ServerInfo
@@ -159,7 +160,6 @@ async def open_world(
         ),
         clock=SystemClock(),
         new_id=lambda: secrets.token_hex(16),
-        validate_states=True,
         slot_holding_ms=slot_holding_ms,
         observers=plugins,
     )

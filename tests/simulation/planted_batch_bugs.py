@@ -13,7 +13,7 @@ from app.model.batch import RegionStatus
 from app.model.plan import Slot
 from app.model.requirements import Bounds
 from app.model.value import evolve
-from app.scheduler import explain, validate
+from app.scheduler import explain
 from app.scheduler.adaptive import slot_declaration
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment, Why
@@ -22,6 +22,7 @@ from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import RegionState
 from app.scheduler.table import TABLE
 from app.worker.job import orders as worker_orders
+from tests import invariants
 
 
 @contextlib.contextmanager
@@ -156,10 +157,10 @@ def first_bounds_count_for_ever() -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def bound_out_of_reach_unsaid() -> Iterator[None]:
     """A vertex runs below its lower bound, and no violation is named. Nor does the core check itself."""
-    unchecked = tuple(one for one in validate._CHECKS if "decisions" not in one.__name__)
+    unchecked = tuple(one for one in invariants._CHECKS if "decisions" not in one.__name__)
     with (
         instead(explain, "batch_violations", lambda _state, _progress: ()),
-        instead(validate, "_CHECKS", unchecked),
+        instead(invariants, "_CHECKS", unchecked),
     ):
         yield
 

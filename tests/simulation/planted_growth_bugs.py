@@ -11,7 +11,6 @@ from app.model.analysis import queries
 from app.model.ids import derive_id
 from app.model.requirements import Bounds
 from app.model.value import evolve
-from app.scheduler import validate
 from app.scheduler.adaptive import (
     attempts,
     executing,
@@ -30,6 +29,7 @@ from app.scheduler.adaptive.events import QueryStarted
 from app.scheduler.adaptive.state import Rescaling
 from app.worker.job import drivers, persistence
 from app.worker.job.building import Building
+from tests import invariants
 from tests.parts import with_part
 from tests.simulation.planted_batch_bugs import instead
 from tests.simulation.planted_member_bugs import several
@@ -86,10 +86,8 @@ def bounds_lost_when_it_comes_again() -> contextlib.AbstractContextManager[None]
             number = state.requirements.version + 1
             uuid = derive_id(state.job_id, "requirements", number)
             reason = "The program has started a query with what it had."
-            draft.set(
-                requirements=evolve(
-                    state.requirements, version=number, uuid=uuid, bounds=bounds, reason=reason
-                )
+            draft.set_requirements(
+                evolve(state.requirements, version=number, uuid=uuid, bounds=bounds, reason=reason)
             )
 
     return instead(growth, "take_query_event", note)
@@ -262,8 +260,8 @@ def environment_not_told_of() -> contextlib.AbstractContextManager[None]:
 
 
 def _unchecked() -> contextlib.AbstractContextManager[None]:
-    left = tuple(one for one in validate._CHECKS if "plans_fit" not in one.__name__)
-    return instead(validate, "_CHECKS", left)
+    left = tuple(one for one in invariants._CHECKS if "plans_fit" not in one.__name__)
+    return instead(invariants, "_CHECKS", left)
 
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {

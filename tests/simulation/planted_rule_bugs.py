@@ -13,11 +13,12 @@ from typing import Any
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
 from app.model.value import evolve
-from app.scheduler import explain, slots, validate
+from app.scheduler import explain, slots
 from app.scheduler.adaptive import attempts, goal, in_place, starting
 from app.scheduler.batch import layout, regions
 from app.scheduler.batch.regions import Region, Regions
 from app.scheduler.slots import Demand
+from tests import invariants
 from tests.simulation.planted_batch_bugs import instead
 from tests.simulation.planted_member_bugs import several
 
@@ -95,8 +96,8 @@ def more_than_the_slots_allow() -> contextlib.AbstractContextManager[None]:
     def per_vertex(self: Demand, shares: Any) -> dict[str, int]:
         return original(self, {name: count + 1 for name, count in shares.items()})
 
-    unchecked = tuple(one for one in validate._CHECKS if "plans_fit" not in one.__name__)
-    return several(instead(Demand, "per_vertex", per_vertex), instead(validate, "_CHECKS", unchecked))
+    unchecked = tuple(one for one in invariants._CHECKS if "plans_fit" not in one.__name__)
+    return several(instead(Demand, "per_vertex", per_vertex), instead(invariants, "_CHECKS", unchecked))
 
 
 def remainder_to_the_first() -> contextlib.AbstractContextManager[None]:
@@ -131,7 +132,7 @@ def said_to_be_satisfied() -> contextlib.AbstractContextManager[None]:
     original = explain.violations
     return several(
         instead(explain, "violations", lambda state: () if state.batch is None else original(state)),
-        instead(validate, "violations", original),
+        instead(invariants, "violations", original),
     )
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 from app.model.requirements import Bounds, Requirements
 from app.model.value import evolve
-from app.scheduler import public_events, step, validate
+from app.scheduler import step
 from app.scheduler.adaptive import bounds_declared, bounds_queue, no_change, queued_slots
 from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import Draft
@@ -17,7 +17,9 @@ from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import JobState
 from app.store import codec
 from app.worker import control_plane
+from app.worker.job import public_events
 from app.worker.job.mailbox import RequestDecision
+from tests import invariants
 from tests.simulation.planted_batch_bugs import instead
 from tests.simulation.planted_member_bugs import several
 
@@ -29,8 +31,10 @@ def told_each_time() -> contextlib.AbstractContextManager[None]:
 
 def silent() -> contextlib.AbstractContextManager[None]:
     """A job that is left as it is does not say why. Nor does the core check itself."""
-    unchecked = tuple(one for one in validate._CHECKS if "standstill" not in one.__name__)
-    return several(instead(no_change, "_count", lambda *_args: None), instead(validate, "_CHECKS", unchecked))
+    unchecked = tuple(one for one in invariants._CHECKS if "standstill" not in one.__name__)
+    return several(
+        instead(no_change, "_count", lambda *_args: None), instead(invariants, "_CHECKS", unchecked)
+    )
 
 
 def overwritten_by_others() -> contextlib.AbstractContextManager[None]:
@@ -96,7 +100,7 @@ def applied_twice() -> contextlib.AbstractContextManager[None]:
     return several(
         instead(bounds_queue, "_is_over", is_over),
         instead(bounds_queue, "sort_declared_bounds", take),
-        instead(validate, "_CHECKS", ()),
+        instead(invariants, "_CHECKS", ()),
     )
 
 
@@ -108,7 +112,7 @@ def lost_at_a_restart() -> contextlib.AbstractContextManager[None]:
         return evolve(original(*asked), queued=())
 
     return several(
-        instead(codec, "load_state", load_state), instead(validate, "_CHECKS", _without_deadlines())
+        instead(codec, "load_state", load_state), instead(invariants, "_CHECKS", _without_deadlines())
     )
 
 
@@ -131,13 +135,13 @@ def applied_over_later_bounds() -> contextlib.AbstractContextManager[None]:
         return ""
 
     return several(
-        instead(bounds_queue, "_leave_out", leave_out), instead(validate, "_CHECKS", _without_deadlines())
+        instead(bounds_queue, "_leave_out", leave_out), instead(invariants, "_CHECKS", _without_deadlines())
     )
 
 
 def _without_deadlines() -> tuple[Any, ...]:
     """The core does not check itself."""
-    return tuple(one for one in validate._CHECKS if "deadlines" not in one.__name__)
+    return tuple(one for one in invariants._CHECKS if "deadlines" not in one.__name__)
 
 
 def canceled_in_words_only() -> contextlib.AbstractContextManager[None]:

@@ -59,7 +59,6 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "ended_jobs_max_count": (1001, 1002, 1003),
     "metrics_jobs_max": (1001, 1002, 1003),
     "traces": (True, False, True),
-    "validate_states": (True, False, True),
     "log_format": ("json", "console", "json"),
     "log_level": ("debug", "warning", "error"),
 }
@@ -140,7 +139,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("requests_max_count", "0", "greater than or equal to 1"),
     ("ended_jobs_max_age_days", "0", "greater than or equal to 1"),
     ("ended_jobs_max_count", "0", "greater than or equal to 1"),
-    ("validate_states", "2", "should be true or false"),
+    ("traces", "2", "should be true or false"),
     ("log_format", "xml", "'auto', 'console' or 'json'"),
     ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
 ]

@@ -1,6 +1,6 @@
 """Decisions to change nothing, with their reason.
 
-There is one event for each reason (`app.scheduler.public_events`), and another at each power of ten of its
+There is one event for each reason (`app.worker.job.public_events`), and another at each power of ten of its
 count, so slots that come and go for days cost few rows. A step that changes nothing else does not count,
 because the state would have to be written only for the count.
 """

@@ -85,7 +85,7 @@ class Job:
         self._misplaced: AttemptMisplaced | None = None
         self._taking = asyncio.Lock()
         state = with_time_for_executors(state, self._places.cluster)
-        self.worker = JobWorker(state, self, validate_states=keeper.validate_states)
+        self.worker = JobWorker(state, self)
         self.attempts = Attempts(self, keeper.host)
         self.building = Building(self, keeper.host, keeper.places)
 

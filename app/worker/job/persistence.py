@@ -19,7 +19,6 @@ from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.public_events import step_events
 from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
 from app.store.writes import (
@@ -39,6 +38,7 @@ from app.store.writes import (
 )
 from app.worker.clock import JobClock
 from app.worker.job.attempt_record import Ended
+from app.worker.job.public_events import step_events
 from app.worker.views import RequirementsResult
 
 _DOUBT_RETRY_S = 0.5

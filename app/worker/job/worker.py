@@ -24,7 +24,6 @@ from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event, GlobalFailure, TimerFired
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import step
-from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.job.drivers import redacted
 from app.worker.job.mailbox import (
@@ -63,11 +62,10 @@ _DEFECT = (
 class JobWorker:
     """One job. ``state`` is always the last durable one."""
 
-    def __init__(self, state: JobState, job: Job, *, validate_states: bool = False) -> None:
+    def __init__(self, state: JobState, job: Job) -> None:
         self.state = state
         self._job, self._writer, self._clock = job, job.writer, job.clock
         self._acknowledged_durably = (0, 0)
-        self._validate = validate_states
         self._answers: OrderedDict[str, tuple[str, RequirementsResult]] = OrderedDict()
         self._mailbox: deque[Fact | Request] = deque()
         self._running: asyncio.Task[None] | None = None
@@ -304,8 +302,6 @@ class JobWorker:
         else:
             self._story.append(type(event).__name__)
         log_regions(self._log, state, new)
-        if self._validate:
-            validate(new, told)
         change.add(state, event, new, effects, told, now_ms)
         return new
 

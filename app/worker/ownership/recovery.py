@@ -56,7 +56,6 @@ class JobKeeper(JobsKnown):
         pool: SlotPool,
         places: JobPlaces,
         clock: Clock,
-        validate_states: bool = False,
         observers: Observers,
     ) -> None:
         super().__init__()
@@ -70,7 +69,6 @@ class JobKeeper(JobsKnown):
         self.broker: SlotBroker = OwnBroker(pool, clock, self.tell_grants)
         self.places = places
         self.clock = clock
-        self.validate_states = validate_states
         self._closing = False
         self._tasks: dict[asyncio.Task[None], None] = {}
 

@@ -23,7 +23,6 @@ from app.model.sparkui import refused_ui
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.state import Finished
-from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state
 from app.store.errors import JobExists, KeyUsed, OutcomeUnknown, StoreError
 from app.store.writes import (
@@ -39,6 +38,7 @@ from app.store.writes import (
 from app.worker.job.files import touch, write_artifacts
 from app.worker.job.own_checkpoints import checkpoints_of
 from app.worker.job.places import JobPlaces
+from app.worker.job.public_events import submission_events
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.refusals import InDoubt, InvalidRequest, StateConflict, Unavailable
 from app.worker.requests.artifacts import refused_artifacts

@@ -28,7 +28,7 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.progress import Decision
 from app.scheduler.step import initial_state, step
-from app.scheduler.validate import validate
+from tests.invariants import validate
 
 MB = 1024 * 1024
 T0_MS = 1_700_000_000_000

@@ -20,8 +20,8 @@ from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.scheduler.explain import explain
-from app.scheduler.public_events import step_events
 from app.worker.job.orders import orders_for
+from app.worker.job.public_events import step_events
 from app.worker.under_way import is_under_way
 from app.worker.views import JobView
 from tests.unit.batch.driving import MB, T0_MS, running

@@ -26,9 +26,9 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.explain import explain
 from app.scheduler.step import step
-from app.scheduler.validate import InvariantViolation, validate
 from app.store import codec
 from app.worker.job.orders import orders_for
+from tests.invariants import InvariantViolation, validate
 from tests.unit.batch.driving import MB, BatchJob, chain, running
 
 LIMITS = {"joined": FloorCeiling(None, 2), "total": FloorCeiling(3)}

@@ -39,9 +39,9 @@ from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.explain import explain
-from app.scheduler.public_events import step_events
 from app.scheduler.step import initial_state, step
-from app.scheduler.validate import validate
+from app.worker.job.public_events import step_events
+from tests.invariants import validate
 
 E = TypeVar("E", bound=Effect)
 

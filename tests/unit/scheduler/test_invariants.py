@@ -23,7 +23,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.state import Created, Executing, JobState, Manager, Rescaling, Stop, Timer
 from app.scheduler.explain import explain
-from app.scheduler.validate import InvariantViolation, validate
+from tests.invariants import InvariantViolation, validate
 from tests.parts import with_part
 from tests.unit.scheduler.driving import Job, slots
 from tests.unit.scheduler.phases import in_phase

@@ -23,7 +23,7 @@ from app.scheduler.adaptive.events import (
     SlotShareUpdated,
     StopRequested,
 )
-from app.scheduler.public_events import ERROR_MAX_CHARS, submission_events
+from app.worker.job.public_events import ERROR_MAX_CHARS, submission_events
 from tests.unit.scheduler.driving import Job, restarting_job, slots, two_sinks, vertex
 from tests.unit.scheduler.test_rollback import tried_4
 

