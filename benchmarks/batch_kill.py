@@ -36,8 +36,8 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.documents.graph import parse_document
-from app.scheduler.batch.layout import datasets_of
-from app.scheduler.batch.regions import regions_of
+from app.model.batch_layout import datasets_of
+from app.model.batch_regions import regions_of
 from benchmarks._servers import Server, server, wait_for
 from tests.tpch import answers, graphs, tables
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import DOCS, PageError, renewed, run
 
 from app.scheduler.adaptive.draft import ENTRY, STATUS
-from app.scheduler.table import TABLE
+from app.scheduler.step import TABLE
 from app.scheduler.transitions import CANCELING, FAILING, FINISHED, PHASES
 
 BEGIN = "<!-- generated from the transition table by docs/generate_states.py: begin -->"

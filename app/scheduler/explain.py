@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.job_state.batch import REGION_TIMER
+from app.model.job_state.no_change import NoChange, NoChangeReason
 from app.model.plan import change_in_words, parallelism_in_words
 from app.model.scaling_policy import differences
 from app.model.sentences import duration_in_words, ended, hint, shown
@@ -19,7 +21,6 @@ from app.scheduler.adaptive.blame import is_over
 from app.scheduler.adaptive.draft import timer_at
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.no_change import versions_of
-from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.program_queries import absent_vertices
 from app.scheduler.adaptive.state import (
     Canceling,
@@ -37,7 +38,6 @@ from app.scheduler.adaptive.state import (
 )
 from app.scheduler.adaptive.transition_manager import TIMERS
 from app.scheduler.batch.explain import batch_sentences, batch_violations
-from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.slots import Demand
 
 

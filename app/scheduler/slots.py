@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from app.model.batch_layout import layout_of
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan, Slot
 from app.model.requirements import Bounds, Requirements
 from app.model.value import value
-from app.scheduler.batch.layout import layout_of
 
 
 @value

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from app.model.job_state.changes import Trial
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
-from app.scheduler import table
 from app.scheduler.adaptive import (
     bounds_queue,
     growth,
@@ -29,8 +29,7 @@ from app.scheduler.adaptive import (
     slot_declaration,
     trial,
 )
-from app.scheduler.adaptive.change_state import Trial
-from app.scheduler.adaptive.draft import Draft, InvalidTransition
+from app.scheduler.adaptive.draft import ENTRY, Draft, Handler, InvalidTransition, Row
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -45,8 +44,29 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.state import Executing, JobState
 from app.scheduler.adaptive.transition_manager import waits_for_change
-from app.scheduler.table import TABLE
-from app.scheduler.transitions import Handler
+from app.scheduler.transitions import PHASES, STAY, TRANSITIONS
+
+EVENTS: Final = tuple(kind.__name__ for kind in Event.__args__)
+
+
+def _expanded() -> dict[tuple[str, str], Row]:
+    """A row per pair, in the order of the phases and events. That a pair is there twice is a mistake."""
+    found: dict[tuple[str, str], Row] = {}
+    for (phases, events, handlers), edges in TRANSITIONS.items():
+        streaming, batched = handlers if isinstance(handlers, tuple) else (handlers, handlers)
+        for phase in (phases,) if isinstance(phases, str) else phases:
+            for event in events if isinstance(events, tuple) else (events,):
+                pair = (phase, ENTRY if event is ENTRY else event.__name__)
+                if pair in found:
+                    raise ValueError(f"The transition table has {pair} twice.")
+                targets = {phase if target == STAY else target: when for target, when in edges.items()}
+                found[pair] = Row(streaming, batched, targets)
+    order = (ENTRY, *EVENTS)
+    return dict(sorted(found.items(), key=lambda one: (PHASES.index(one[0][0]), order.index(one[0][1]))))
+
+
+TABLE: Final = _expanded()
+"""(phase kind, event kind or ENTRY) -> its row."""
 
 
 def initial_state(
@@ -102,7 +122,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     handler = row.batch if state.graph.runs_by_regions else row.streaming
     if handler is None or _is_repetition(state, event):
         return state, (), ()
-    draft = Draft(state, event, max(now_ms, _latest_ms(state)), table)
+    draft = Draft(state, event, max(now_ms, _latest_ms(state)), TABLE)
     _work(draft, event, handler)
     if draft.state is not state:
         for enter, used in _AFTER:

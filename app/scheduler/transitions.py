@@ -7,12 +7,11 @@ Rule 3: `ENTRY` stands for what a phase does at once when it is entered: one eve
 Not in the table, because they hold everywhere: an event of an earlier attempt and a timer that the state does not
 hold any more are dropped; a requirements update with equal bounds changes nothing.
 
-`app.scheduler.table` has it by pair.
+`app.scheduler.step` has it by pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from app.scheduler.adaptive import (
@@ -32,7 +31,7 @@ from app.scheduler.adaptive import (
     stopping,
 )
 from app.scheduler.adaptive import events as e
-from app.scheduler.adaptive.draft import ENTRY, Draft
+from app.scheduler.adaptive.draft import ENTRY, Handler
 from app.scheduler.batch import executing as batch
 
 CREATED: Final = "Created"
@@ -75,7 +74,6 @@ _GONE: Final = (e.AttemptStartFailed, e.AttemptFailed, e.AttemptStopped, e.Attem
 
 STAY: Final = "stay"
 
-Handler = Callable[[Draft, Any], None]
 Handlers = Handler | tuple[Handler | None, Handler] | None
 """What an event does: in a job of either type, or (in a STREAMING job, in a BATCH job). None: nothing."""
 

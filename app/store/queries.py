@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.engine import Connection
 
 from app.model.graphdoc import read_graph
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
@@ -18,7 +19,6 @@ from app.model.scaling_policy import ScalingPolicy
 from app.model.status import JobStatus
 from app.model.value import evolve
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.version_state import JobVersion
 from app.store import codec
 from app.store.codec import ATTEMPTS, RESCALES, SCALING_POLICIES
 from app.store.leases import Lease

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.batch import RegionStatus
+from app.model.job_state.batch import BatchProgress
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import Executing, Rescaling, StopWithSavepoint
-from app.scheduler.batch.progress import BatchProgress
 from app.worker.views import JobView
 
 _NO_ROWS_MS: Final = 10_000

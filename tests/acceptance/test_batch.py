@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.documents.graph import parse_document
-from app.scheduler.batch.regions import regions_of
+from app.model.batch_regions import regions_of
 from tests.acceptance.deployment import ROOT, SLOTS, Deployment, deployed, is_alive, wait_for
 from tests.tpch import answers, generate, graphs
 

@@ -20,8 +20,8 @@ from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished
 from tests.simulation.rules import bounds_now, comes_back, declared_within, groups_of, least_slots
 
 if TYPE_CHECKING:
+    from app.model.job_state.batch import BatchProgress
     from app.scheduler.adaptive.state import JobState
-    from app.scheduler.batch.progress import BatchProgress
     from tests.simulation.oracles import Oracles
     from tests.simulation.process import SimAttempt
     from tests.simulation.rules import Layout

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from app.model.job_state.changes import Patch
 from app.model.jobgraph import JobGraph, JobType
 from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.rescale import TerminalState, TriggerCause
-from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.adaptive.state import JobState
 from app.worker.requests.requirements import RescaleCancellation
 from app.worker.views import GivenDeadline

@@ -10,6 +10,8 @@ from typing import Any
 from app.cluster import slot_pool
 from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
+from app.model.batch_layout import layout_of
+from app.model.job_state.batch import RegionState
 from app.model.plan import Slot
 from app.model.requirements import Bounds
 from app.model.value import evolve
@@ -18,8 +20,6 @@ from app.scheduler.adaptive import slot_declaration
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment, Why
 from app.scheduler.batch import executing, orders, scheduling
-from app.scheduler.batch.layout import layout_of
-from app.scheduler.batch.progress import RegionState
 from app.scheduler.table import TABLE
 from app.worker.job import orders as worker_orders
 from tests import invariants

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from app.model import batch_layout as layout
+from app.model import batch_regions as regions
+from app.model.batch_regions import Region, Regions
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
 from app.model.value import evolve
 from app.scheduler import explain, slots
 from app.scheduler.adaptive import attempts, goal, in_place, starting
-from app.scheduler.batch import layout, regions
-from app.scheduler.batch.regions import Region, Regions
 from app.scheduler.slots import Demand
 from tests import invariants
 from tests.simulation.planted_batch_bugs import instead

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from app.model.job_state.changes import Change, Patch
 from app.model.requirements import Bounds, Requirements
 from app.model.value import evolve
 from app.scheduler import step
 from app.scheduler.adaptive import bounds_declared, bounds_queue, no_change, queued_slots
-from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import JobState

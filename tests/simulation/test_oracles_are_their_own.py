@@ -59,7 +59,7 @@ def test_no_module_but_the_planted_defects_imports_a_decision(module: str) -> No
     "line",
     [
         "from app.scheduler.slots import distribute",
-        "def f():\n    from app.scheduler.batch.regions import regions_of",
+        "def f():\n    from app.model.batch_regions import regions_of",
         "import app.scheduler.slots",
         "from app.scheduler import slots",
         "from app.scheduler import explain as words",

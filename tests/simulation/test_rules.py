@@ -10,10 +10,10 @@ import pytest
 
 from app.documents.graph import parse_document
 from app.model.batch import Dataset
+from app.model.batch_layout import layout_of
 from app.model.jobgraph import JobGraph, Partitioner, Role
 from app.model.planned import PlannedVertex
 from app.scheduler import slots
-from app.scheduler.batch.layout import layout_of
 from app.worker.requests.requirements import initial_requirements
 from tests.program_graphs import grown_program
 from tests.simulation import rules

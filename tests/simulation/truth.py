@@ -6,9 +6,9 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.model.job_state.partitions import Repartition
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
-from app.scheduler.adaptive.repartition_state import Repartition
 from app.scheduler.adaptive.state import JobState
 from app.worker.views import RequirementsResult
 

@@ -14,6 +14,8 @@ from app.api.schema import runs as schema
 from app.api.schema.base import made_of
 from app.api.schema.jobs import ExecutionState, RegionProgress
 from app.model.batch import RegionStatus
+from app.model.batch_layout import layout_of
+from app.model.job_state.batch import BatchProgress, Decision, Written
 from app.model.jobgraph import JobVertex
 from app.model.status import JobStatus
 from app.scheduler.adaptive.program_queries import absent_vertices
@@ -29,8 +31,6 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
 )
 from app.scheduler.batch.explain import decision_sentence
-from app.scheduler.batch.layout import layout_of
-from app.scheduler.batch.progress import BatchProgress, Decision, Written
 from app.scheduler.batch.remaining_time import TaskCount, percent, rest_ms
 from app.worker.views import JobView
 

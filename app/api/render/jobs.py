@@ -12,11 +12,11 @@ from app.api.schema import jobs as schema
 from app.api.schema import runs
 from app.api.schema.base import made_of
 from app.load.reported import Load
+from app.model.job_state.failures import Failure
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import RestartStrategyOptions
 from app.model.status import JobStatus
-from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import JobState, Stop
 from app.worker.ownership.unreadable import UnreadableJob

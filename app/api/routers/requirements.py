@@ -20,10 +20,10 @@ from app.api.routes import Operation
 from app.api.schema import rescales as schema
 from app.api.schema.base import Empty
 from app.model.graphdoc import MAX_VERTICES
+from app.model.job_state.changes import Patch
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import OnTimeout
 from app.model.sentences import shown
-from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.batch.scheduling import undecided
 from app.worker.requests.requirements import instant, refuse_early
 from app.worker.views import GivenDeadline, RequirementsUpdate

@@ -32,11 +32,11 @@ from app.documents.program import ProgramForm, parse_submitted
 from app.model.graphdoc import to_document
 from app.model.graphdoc_program import ProgramDocument
 from app.model.grapherrors import GraphErrors
+from app.model.job_state.versions import VersionNote
 from app.model.jobgraph import JobGraph
 from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.model.strictjson import StrictTextError, decode_json_strict
-from app.scheduler.adaptive.version_state import VersionNote
 from app.worker.requests.submission_keys import key_of, key_of_version
 
 _MAX_FILES = 100

@@ -11,8 +11,8 @@ from app.api.parameters import GivenId
 from app.api.schema.base import Camel, Expected, Hyphenated, Id, Millis, Schema, called
 from app.api.schema.jobs import FailureCause, OperationStatus
 from app.model.batch import LimitedBy
+from app.model.job_state.versions import Outcome
 from app.model.status import AttemptEnding
-from app.scheduler.adaptive.version_state import Outcome
 
 Rule = Literal["flip-187", "even-data", "fixed", "source", "pipelined"]
 

@@ -3,13 +3,13 @@ state which could, and that bounds are possible which ask for more than such sta
 
 from __future__ import annotations
 
+from app.model.job_state.changes import Patch
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import Bounds
 from app.model.state_partitions import Numbers, numbers_of, why_fixed, with_partitions
 from app.model.statefulness import analysed
 from app.model.value import evolve
 from app.scheduler.adaptive import repartition, timeline
-from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import GraphAnalysed
 from app.scheduler.adaptive.state import JobState

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.job_state.failures import RestartState
 from app.model.plan import Rung
 from app.scheduler.adaptive import repartition, timeline, transition_manager, trial
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import AttemptRunning
-from app.scheduler.adaptive.failure_state import RestartState
 from app.scheduler.adaptive.goal import longest_cooldown_ms
 from app.scheduler.adaptive.in_place import plan_for_slots
 from app.scheduler.adaptive.journal import AttemptBegun

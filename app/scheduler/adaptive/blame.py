@@ -15,11 +15,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from app.model.job_state.changes import Pace, Parallelism, TakenBack, Watch
+from app.model.job_state.failures import Failure
 from app.model.jobgraph import JobGraph, JobType
 from app.model.rescale import TriggerCause
 from app.model.value import evolve
-from app.scheduler.adaptive.change_state import Pace, Parallelism, TakenBack, Watch
-from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 
 WARM_UP_BATCHES: Final = 2

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
+from app.model.job_state.changes import Change, Patch
+from app.model.job_state.versions import BoundsOfVertices
 from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.value import evolve
-from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.queued_slots import before_change, with_patches
 from app.scheduler.adaptive.state import JobState, Rescaling, Restarting
-from app.scheduler.adaptive.version_state import BoundsOfVertices
 
 T = TypeVar("T")
 _Wish = tuple[Bounds, int | None]

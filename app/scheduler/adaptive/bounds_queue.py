@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from app.model.job_state.changes import Change, Patch
+from app.model.job_state.versions import BoundsOfVertices
 from app.model.jobgraph import JobGraph
 from app.model.requirements import OnTimeout, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
@@ -29,13 +31,11 @@ from app.scheduler.adaptive.bounds_declared import (
     restricted_to,
     undoing,
 )
-from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import Event, RequirementsUpdated
 from app.scheduler.adaptive.goal import needed_beyond_cap
 from app.scheduler.adaptive.queued_slots import QueuedSlots, before_change, is_on_its_way, with_patches
 from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState
-from app.scheduler.adaptive.version_state import BoundsOfVertices
 
 DEADLINE_TIMER: Final = "deadline"
 _ENDS: Final = (Failing, Canceling, Finished)

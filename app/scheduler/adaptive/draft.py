@@ -5,16 +5,17 @@ A `Draft` lives for one call of `step`. It is the only mutable thing of the core
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
+from app.model.job_state.changes import Parallelism
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, StateSpan, TriggerCause
 from app.model.status import JobStatus
 from app.model.value import evolve
-from app.scheduler.adaptive.change_state import Parallelism
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import BoundsUpdated, Event, RequirementsUpdated
 from app.scheduler.adaptive.journal import Fact, GraphReplaced, Moved, RecordBegun, StatusChanged
@@ -32,21 +33,24 @@ from app.scheduler.adaptive.state import (
 
 P = TypeVar("P", bound=Phase)
 
+Handler = Callable[["Draft", Any], None]
+"""What decides under an event, or at the entry of a phase."""
+
 ENTRY: Final = "Entry"
 """In the place of an event: what a phase does at once when it is entered."""
 
 
-class Phases(Protocol):
-    """What a step needs to know of the phases, which is in the transition table."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the transition table says of one pair of a phase and an event, or `ENTRY`: the handlers of STREAMING and of
+    BATCH jobs, and ``edges``: each phase that can follow, and when it does."""
 
-    def following(self, phase: str, event: str) -> Collection[str]:
-        """The phases that can follow ``phase`` under an event or `ENTRY`."""
+    streaming: Handler | None
+    batch: Handler | None
+    edges: dict[str, str]
 
-    def begin(self, draft: Draft) -> None:
-        """Do what the phase of ``draft`` does at once when it is entered."""
 
-    def hand_on(self, draft: Draft, event: RequirementsUpdated) -> None:
-        """Give ``event``, which a rule has made, to the handler of the phase."""
+Table = Mapping[tuple[str, str], Row]
 
 
 MAX_TRANSITIONS_PER_STEP: Final = 16
@@ -125,7 +129,7 @@ class Draft:
         "view",
     )
 
-    def __init__(self, state: JobState, event: Event, now_ms: int, table: Phases) -> None:
+    def __init__(self, state: JobState, event: Event, now_ms: int, table: Table) -> None:
         self.state = state
         self._table = table
         self._owned = False
@@ -205,11 +209,17 @@ class Draft:
 
     def begin(self) -> None:
         """Do what the phase that the job has entered does at once."""
-        self._table.begin(self)
+        handler = self._table[self.state.phase.kind, ENTRY].streaming
+        if handler is not None:
+            handler(self, None)
 
     def hand_on(self, event: RequirementsUpdated) -> None:
-        """Give other bounds to the handler of the phase that the job is in."""
-        self._table.hand_on(self, event)
+        """Give other bounds, which a rule has made, to the handler of the phase that the job is in."""
+        row = self._table[self.state.phase.kind, RequirementsUpdated.__name__]
+        handler = row.batch if self.state.graph.runs_by_regions else row.streaming
+        assert handler is not None
+        self.trigger, self.is_handled = RequirementsUpdated.__name__, True
+        handler(self, event)
 
     def refuse(self, reason: str) -> InvalidTransition:
         """The exception for an event that does not fit."""
@@ -221,9 +231,8 @@ class Draft:
         Timers of the old phase are gone. ``exception`` is kept with the span of the phase that is left.
         """
         old = self.state
-        if phase.kind == old.phase.kind or phase.kind not in self._table.following(
-            old.phase.kind, self.trigger
-        ):
+        row = self._table.get((old.phase.kind, self.trigger))
+        if phase.kind == old.phase.kind or row is None or phase.kind not in row.edges:
             raise self.refuse(f"There is no edge from {old.phase.kind} to {phase.kind} under {self.trigger}")
         # A draft is changed in place: what is needed of the state before is taken now.
         before, since = status_of(old), old.status_since_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.job_state.failures import Failure
 from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
 from app.model.value import evolve
@@ -20,7 +21,6 @@ from app.scheduler.adaptive.events import (
     GlobalFailure,
     TimerFired,
 )
-from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.state import Canceling, Failing, Finished
 from app.scheduler.adaptive.stops import STOP_TIMER, break_off_stop, mark_dead, order_stop

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from app.model.batch import Result
+from app.model.job_state.changes import Change, Pace, Patch
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph
 from app.model.plan import Slot
 from app.model.requirements import Deadline, Requirements
@@ -17,8 +19,6 @@ from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.state_partitions import Numbers
 from app.model.value import value
-from app.scheduler.adaptive.change_state import Change, Pace, Patch
-from app.scheduler.adaptive.version_state import JobVersion
 
 
 @value

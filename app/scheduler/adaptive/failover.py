@@ -5,6 +5,7 @@ A version or a rescale on trial is taken back; else the restart strategy is aske
 
 from __future__ import annotations
 
+from app.model.job_state.failures import Failure, UserError
 from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
 from app.model.sentences import ended
@@ -19,7 +20,6 @@ from app.scheduler.adaptive.events import (
     GlobalFailure,
     QueryFailed,
 )
-from app.scheduler.adaptive.failure_state import Failure, UserError
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.state import Rescaling, Restarting
 from app.scheduler.adaptive.stops import CLUSTER_RETRY_MS, break_off_stop, mark_dead

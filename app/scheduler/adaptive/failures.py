@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.job_state.failures import Failure
 from app.scheduler.adaptive.blame import ran_as_before
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
@@ -13,7 +14,6 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
     RegionFailed,
 )
-from app.scheduler.adaptive.failure_state import Failure
 
 MAX_CONCURRENT_FAILURES: Final = 32
 """Concurrent failures that are kept with one root failure."""

@@ -16,6 +16,7 @@ from app.model.graphdoc import MAX_VERTICES
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.graphdoc_program import ENDED_KEPT
 from app.model.graphdoc_settings import MAX_BOUNDS
+from app.model.job_state.changes import Change, Parallelism
 from app.model.jobgraph import JobGraph, JobVertex, NamedBounds
 from app.model.requirements import Bounds, bounds_at_first
 from app.model.rescale import TriggerCause
@@ -23,7 +24,6 @@ from app.model.state_partitions import numbers_of
 from app.model.status import JobStatus
 from app.model.value import evolve
 from app.scheduler.adaptive import timeline
-from app.scheduler.adaptive.change_state import Change, Parallelism
 from app.scheduler.adaptive.draft import Draft, change_plans
 from app.scheduler.adaptive.events import Event, QueryEnded, QueryStarted
 from app.scheduler.adaptive.program_queries import absent_keys, gone_from, vertices_of_queries

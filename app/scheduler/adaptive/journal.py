@@ -7,6 +7,8 @@ requirements, the scaling policy and the slot share that count from now on, a fa
 
 from __future__ import annotations
 
+from app.model.job_state.failures import Failure
+from app.model.job_state.no_change import NoChange
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
@@ -14,8 +16,6 @@ from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.model.value import value
-from app.scheduler.adaptive.failure_state import Failure
-from app.scheduler.adaptive.no_change_state import NoChange
 
 
 @value

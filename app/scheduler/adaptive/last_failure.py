@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.model.batch import RegionStatus
-from app.scheduler.adaptive.failure_state import Failure
+from app.model.job_state.failures import Failure
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Executing,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.job_state.failures import Failure, LocalRestart
 from app.model.option_values import LOCAL_TIMEOUT
 from app.model.sentences import duration_in_words
 from app.model.value import evolve
@@ -23,7 +24,6 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery
 from app.scheduler.adaptive.events import DriverContact, Event, QueryFailed, QueryRecovered
 from app.scheduler.adaptive.failover import handle_failure
-from app.scheduler.adaptive.failure_state import Failure, LocalRestart
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.journal import Restarted

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.job_state.no_change import NoChange, NoChangeReason
 from app.model.plan import parallelism_in_words
 from app.model.value import evolve
 from app.scheduler.adaptive import goal
@@ -26,7 +27,6 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.goal import attainable_now
 from app.scheduler.adaptive.journal import LeftAsItIs
-from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
 

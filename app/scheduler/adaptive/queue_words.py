@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from app.model.job_state.changes import Patch
 from app.model.requirements import OnTimeout
 from app.model.sentences import duration_in_words
-from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.adaptive.queued_slots import QueuedSlots, is_on_its_way
 from app.scheduler.adaptive.state import JobState
 

@@ -13,9 +13,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from app.model.job_state.changes import Change, Patch
 from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import within
-from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.state import JobState, Restarting
 from app.scheduler.slots import Demand
 

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 from app.model.batch import RegionStatus
+from app.model.job_state.supply import CapRaise
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord, SlotGroupRescale, VertexRescale
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Executing, JobState, StopWithSavepoint
-from app.scheduler.adaptive.supply_state import CapRaise
 from app.scheduler.slots import Demand
 
 _RUNNING: Final = (Executing.__name__, StopWithSavepoint.__name__)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from app.model.analysis import queries
+from app.model.job_state.partitions import Repartition, RepartitionRefused
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan
 from app.model.rescale import TerminatedReason, TriggerCause
@@ -36,7 +37,6 @@ from app.scheduler.adaptive.draft import Draft, change_plans
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.program_queries import idle_keys
-from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.state import JobState
 
 MAX_TRIES: Final = 3

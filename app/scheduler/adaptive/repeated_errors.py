@@ -7,11 +7,11 @@ report was lost: the next failure is then one of a later batch. Outside of queri
 
 from __future__ import annotations
 
+from app.model.job_state.failures import UserError
 from app.model.option_values import USER_CODE_ATTEMPTS
 from app.model.value import evolve
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
-from app.scheduler.adaptive.failure_state import UserError
 from app.scheduler.adaptive.state import JobState
 
 

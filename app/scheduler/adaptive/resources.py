@@ -10,6 +10,7 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
+from app.model.job_state.changes import Change, Patch, TakenBack
 from app.model.jobgraph import InPlace, JobType
 from app.model.requirements import Requirements, changed_between
 from app.model.rescale import TriggerCause
@@ -22,7 +23,6 @@ from app.scheduler.adaptive import (
     trial,
 )
 from app.scheduler.adaptive.blame import last_taken_back
-from app.scheduler.adaptive.change_state import Change, Patch, TakenBack
 from app.scheduler.adaptive.draft import Draft, take_bounds
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
 from app.scheduler.adaptive.goal import Goal, goal_of

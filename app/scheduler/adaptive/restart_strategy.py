@@ -12,9 +12,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from app.model.job_state.failures import RestartState
 from app.model.option_values import MAX_COUNT, format_duration_ms
 from app.model.options import RestartStrategyOptions
-from app.scheduler.adaptive.failure_state import RestartState
 from app.scheduler.adaptive.state import JobState
 
 _LARGE: Final = 2.0**50

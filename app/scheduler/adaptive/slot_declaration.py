@@ -7,6 +7,7 @@ job could give while it runs, for other jobs, is told to the arbiter (`Releasabl
 
 from __future__ import annotations
 
+from app.model.job_state.supply import CapRaise
 from app.model.plan import Plan, Rung, Slot, rung_between
 from app.model.value import value
 from app.scheduler.adaptive.draft import Draft
@@ -15,7 +16,6 @@ from app.scheduler.adaptive.events import Event, SlotShareUpdated
 from app.scheduler.adaptive.goal import Goal, goal_of
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState, Restarting
-from app.scheduler.adaptive.supply_state import CapRaise
 
 IDLE_TIMER = "slot-idle"
 

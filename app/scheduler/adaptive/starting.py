@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.model.job_state.failures import Failure
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.sentences import ended
 from app.model.status import JobStatus
@@ -37,7 +38,6 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
-from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.failures import failure_of, record_failure
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.in_place import plan_for_slots

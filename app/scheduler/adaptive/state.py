@@ -10,6 +10,14 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
+from app.model.job_state.attempt import Driver
+from app.model.job_state.batch import BatchProgress
+from app.model.job_state.changes import Change, Patch, Trial
+from app.model.job_state.failures import Failure, Recovery
+from app.model.job_state.no_change import NoChange
+from app.model.job_state.partitions import Partitions
+from app.model.job_state.supply import Supply
+from app.model.job_state.versions import JobVersion, Versions
 from app.model.jobgraph import JobGraph, JobType
 from app.model.options import JobOptions
 from app.model.plan import Plan, Slot
@@ -20,14 +28,6 @@ from app.model.slot_share import SlotShare
 from app.model.state_partitions import wanted_graph
 from app.model.status import JobStatus
 from app.model.value import value
-from app.scheduler.adaptive.attempt_state import Driver
-from app.scheduler.adaptive.change_state import Change, Patch, Trial
-from app.scheduler.adaptive.failure_state import Failure, Recovery
-from app.scheduler.adaptive.no_change_state import NoChange
-from app.scheduler.adaptive.repartition_state import Partitions
-from app.scheduler.adaptive.supply_state import Supply
-from app.scheduler.adaptive.version_state import JobVersion, Versions
-from app.scheduler.batch.progress import BatchProgress
 
 
 @value

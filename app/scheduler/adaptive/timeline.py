@@ -19,6 +19,8 @@ from typing import Any
 from app.model import sentences
 from app.model.batch import RegionStatus
 from app.model.ids import derive_id
+from app.model.job_state.changes import Author, Parallelism, Patch
+from app.model.job_state.supply import CapRaise
 from app.model.plan import Plan, Rung
 from app.model.requirements import Requirements
 from app.model.rescale import (
@@ -34,7 +36,6 @@ from app.model.rescale import (
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.value import evolve
-from app.scheduler.adaptive.change_state import Author, Parallelism, Patch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.journal import Moved
@@ -54,7 +55,6 @@ from app.scheduler.adaptive.state import (
     Timeline,
     WaitingForResources,
 )
-from app.scheduler.adaptive.supply_state import CapRaise
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)

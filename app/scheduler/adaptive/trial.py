@@ -12,6 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.analysis import queries
+from app.model.job_state.changes import Pace, TakenBack, Watch
+from app.model.job_state.failures import Failure
+from app.model.job_state.versions import Replacement
 from app.model.plan import Plan, change_in_words, parallelism_in_words
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.value import evolve
@@ -30,10 +33,8 @@ from app.scheduler.adaptive.blame import (
     trial_of,
     watch_with_batch,
 )
-from app.scheduler.adaptive.change_state import Pace, TakenBack, Watch
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, Event, PlanApplied, QueryFailed
-from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.failures import record_failure
 from app.scheduler.adaptive.goal import goal_of
 from app.scheduler.adaptive.state import (
@@ -45,7 +46,6 @@ from app.scheduler.adaptive.state import (
     Restarting,
 )
 from app.scheduler.adaptive.stops import break_off_stop
-from app.scheduler.adaptive.version_state import Replacement
 
 TRIAL_TIMER: Final = "version-trial"
 
@@ -161,7 +161,7 @@ def take_back(draft: Draft, found: Replacement | Watch, failure: Failure, phase:
     So a failure that is final for an attempt is none for the job, which was well before.
     """
     if isinstance(found, Replacement):
-        version_outcome.take_back(draft, failure, phase)
+        _take_version_back(draft, failure.error, phase)
     elif not _take_rescale_back(draft, found, failure, phase):
         return False
     break_off_stop(draft, failure.error)
@@ -303,6 +303,17 @@ def allow_retry_if_cluster_changed(draft: Draft) -> None:
 
 
 # ---- of a version
+
+
+def _take_version_back(draft: Draft, why: str, phase: Phase) -> None:
+    """The version before comes once nothing of the attempt is alive."""
+    one = draft.state.versions.replacement
+    assert one is not None
+    timeline.close_failed(draft, TerminatedReason.EXCEPTION_OCCURRED, why)
+    version_outcome.change_replacement(draft, stage="Back", why=why, until_ms=None)
+    draft.enter(phase, why)
+    message = f"Takes back version {one.number} of the job, to version {one.before}: {why}"
+    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
 
 
 def _version_on_trial(state: JobState) -> Replacement | None:

@@ -1,14 +1,10 @@
-"""What becomes of a version of the job: it stays, is taken back, or is dropped (ADR 35)."""
+"""What the state says of what becomes of a version of the job: it stays, is taken back, or is dropped (ADR 35)."""
 
 from __future__ import annotations
 
-from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.job_state.versions import Outcome
 from app.model.value import evolve
-from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.failure_state import Failure
-from app.scheduler.adaptive.state import Phase
-from app.scheduler.adaptive.version_state import Outcome
 
 
 def change_replacement(draft: Draft, **changes: object) -> None:
@@ -27,20 +23,6 @@ def prove(draft: Draft) -> None:
     tell_outcome(draft, one.before, "REPLACED", f"By version {one.number}.")
     end_replacement(draft, "IN_FORCE", "")
     _forget_limits(draft, one.number)
-
-
-def take_back(draft: Draft, failure: Failure, phase: Phase) -> None:
-    """Enter ``phase``, on the way back to the version before, which comes once nothing of the attempt is alive.
-
-    It is the new version that failed: no restart strategy is asked.
-    """
-    one, why = draft.state.versions.replacement, failure.error
-    assert one is not None
-    timeline.close_failed(draft, TerminatedReason.EXCEPTION_OCCURRED, why)
-    change_replacement(draft, stage="Back", why=why, until_ms=None)
-    draft.enter(phase, why)
-    message = f"Takes back version {one.number} of the job, to version {one.before}: {why}"
-    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
 
 
 def drop(draft: Draft) -> None:

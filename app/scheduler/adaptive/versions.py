@@ -12,6 +12,9 @@ from typing import Final, Literal
 
 from app.model.graphdoc_program import with_queries_of
 from app.model.graphdoc_settings import MAX_BOUNDS
+from app.model.job_state.changes import Author
+from app.model.job_state.failures import RestartState
+from app.model.job_state.versions import JobVersion, Replacement, VersionNote, Versions
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.requirements import Bounds
 from app.model.rescale import TriggerCause
@@ -19,17 +22,14 @@ from app.model.state_partitions import numbers_of, with_partitions
 from app.model.statefulness import assumed_as
 from app.model.value import evolve
 from app.scheduler.adaptive import bounds_queue, repartition, timeline
-from app.scheduler.adaptive.change_state import Author
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     EnvironmentReady,
     VersionRequested,
 )
-from app.scheduler.adaptive.failure_state import RestartState
 from app.scheduler.adaptive.program_queries import gone_from
 from app.scheduler.adaptive.state import Canceling, Created, Failing, Finished, JobState, StopWithSavepoint
 from app.scheduler.adaptive.version_outcome import change_replacement, end_replacement, tell_outcome
-from app.scheduler.adaptive.version_state import JobVersion, Replacement, VersionNote, Versions
 
 MOST_NOTES: Final = 50
 

@@ -7,12 +7,12 @@ from math import ceil
 from typing import Any
 
 from app.model.batch import DeciderRule, LimitedBy
+from app.model.job_state.batch import Decision
 from app.model.jobgraph import JobVertex
 from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.limits import Limits, limits
 from app.scheduler.batch.parallelism_decider import Inputs, decide
-from app.scheduler.batch.progress import Decision
 from app.scheduler.batch.source_sizes import source_limit
 
 

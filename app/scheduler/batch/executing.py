@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
+from app.model.batch_layout import layout_of
+from app.model.batch_regions import Region, regions_to_restart
+from app.model.job_state.batch import REGION_TIMER, BatchProgress, RegionState, Written
 from app.model.rescale import TerminatedReason
 from app.model.value import evolve
 from app.scheduler.adaptive import repeated_errors, timeline, transition_manager
@@ -23,9 +26,6 @@ from app.scheduler.adaptive.journal import Restarted
 from app.scheduler.adaptive.resources import replace_bounds
 from app.scheduler.adaptive.state import Executing
 from app.scheduler.batch.explain import scope_of_bounds
-from app.scheduler.batch.layout import layout_of
-from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, RegionState, Written
-from app.scheduler.batch.regions import Region, regions_to_restart
 from app.scheduler.batch.scheduling import (
     availability,
     bring_into_force,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.model.batch import LimitedBy, RegionStatus
+from app.model.batch_layout import layout_of
+from app.model.job_state.batch import BatchProgress, Decision, RegionState
 from app.model.requirements import Requirements
 from app.model.sentences import ended
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.batch.layout import layout_of
-from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
 from app.scheduler.batch.scheduling import out_of_reach, undecided
 from app.scheduler.slots import Demand
 

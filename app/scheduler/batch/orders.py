@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.model.batch import Read, RegionOrder, RegionStatus, Result
+from app.model.batch_layout import Layout, layout_of
+from app.model.batch_regions import Region
+from app.model.job_state.batch import BatchProgress
 from app.model.jobgraph import Partitioner
 from app.scheduler.adaptive.state import Executing, JobState
-from app.scheduler.batch.layout import Layout, layout_of
 from app.scheduler.batch.parallelism_decider import groups_of
-from app.scheduler.batch.progress import BatchProgress
-from app.scheduler.batch.regions import Region
 from app.scheduler.batch.scheduling import inputs_of, outputs_of
 
 

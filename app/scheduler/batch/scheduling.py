@@ -11,6 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from app.model.batch import Dataset, Output, RegionStatus, Result
+from app.model.batch_layout import Layout, layout_of
+from app.model.batch_regions import Region, startable
+from app.model.job_state.batch import REGION_TIMER, BatchProgress, Decision, RegionState
 from app.model.jobgraph import JobVertex, Partitioner
 from app.model.plan import Plan
 from app.model.requirements import Bounds, Requirements
@@ -19,11 +22,8 @@ from app.scheduler.adaptive.draft import Draft, timer_at
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.decisions import decision_for
-from app.scheduler.batch.layout import Layout, layout_of
 from app.scheduler.batch.limits import limits
 from app.scheduler.batch.parallelism_decider import Inputs
-from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, Decision, RegionState
-from app.scheduler.batch.regions import Region, startable
 from app.scheduler.batch.source_sizes import bytes_before, subpartitions_for
 
 DECISIONS_KEPT: Final = 5

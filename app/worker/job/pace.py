@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from app.model.job_state.changes import Pace
 from app.model.protocol import Report
 from app.scheduler.adaptive.blame import LEAST_BATCHES, MOST_BATCHES, WARM_UP_BATCHES
-from app.scheduler.adaptive.change_state import Pace
 
 _PLANS_KEPT = 4
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
+from app.model.job_state.failures import Failure
+from app.model.job_state.no_change import NoChange
 from app.model.jobgraph import JobGraph
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.requirements import Deadline, Requirements
@@ -23,7 +25,6 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     Event,
 )
-from app.scheduler.adaptive.failure_state import Failure
 from app.scheduler.adaptive.journal import (
     AttemptBegun,
     AttemptEnded,
@@ -35,7 +36,6 @@ from app.scheduler.adaptive.journal import (
     Restarted,
     StatusChanged,
 )
-from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Finished,

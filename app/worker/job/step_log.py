@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from app.model.batch import RegionStatus
+from app.model.batch_layout import layout_of
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.batch.layout import layout_of
 
 
 def log_transition(log: Any, event: str, before: JobState, after: JobState) -> None:

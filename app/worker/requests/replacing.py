@@ -16,11 +16,11 @@ from app.durablefiles import remove_tree
 from app.model.compatibility import incompatibilities, kind_mismatch
 from app.model.graphdoc import read_graph, to_document
 from app.model.graphdoc_program import ProgramDocument
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph, JobType
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import VersionRequested
 from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, StopWithSavepoint
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.adaptive.versions import may_come
 from app.store.writes import AddArtifact, AddVersion
 from app.worker.job.files import artifacts_name, write_artifacts

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final
 
 from app.model.ids import derive_id
+from app.model.job_state.changes import Change, Patch
 from app.model.jobgraph import JobGraph, JobType, JobVertex
 from app.model.requirements import Bounds, Deadline, Requirements, bounds_at_first, validate_bounds
 from app.model.rescale import RescaleRecord, TriggerCause
@@ -25,7 +26,6 @@ from app.scheduler.adaptive.bounds_declared import (
     kept_waiting,
     undoing,
 )
-from app.scheduler.adaptive.change_state import Change, Patch
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.program_queries import GONE_MS, absent_vertices

@@ -7,6 +7,7 @@ from dataclasses import replace
 from app.documents.graph import parse_document
 from app.model import ids
 from app.model.batch import RegionOrder, Result
+from app.model.job_state.batch import Decision
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Slot
@@ -26,7 +27,6 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.journal import Fact
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.orders import region_orders
-from app.scheduler.batch.progress import Decision
 from app.scheduler.step import initial_state, step
 from tests.invariants import validate
 

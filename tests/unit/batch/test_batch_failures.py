@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.api.render.execution import VertexExecution, vertex_executions
 from app.model.batch import RegionStatus
+from app.model.job_state.batch import REGION_TIMER
 from app.model.protocol import Report
 from app.model.public_event import PublicEventType
 from app.model.status import JobStatus
@@ -17,7 +18,6 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
 )
 from app.scheduler.adaptive.last_failure import last_failure
-from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.scheduler.explain import explain
 from app.worker.job.orders import orders_for

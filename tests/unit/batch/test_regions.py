@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from app.model.batch_regions import regions_of, regions_to_restart, startable
 from app.model.jobgraph import Exchange
-from app.scheduler.batch.regions import regions_of, regions_to_restart, startable
 from tests.unit.batch.graphs import graph, key, names
 
 

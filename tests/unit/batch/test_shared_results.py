@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from app.documents.graph import parse_document
+from app.model.batch_layout import layout_of
 from app.model.graphdoc import to_document
 from app.model.jobgraph import JobGraph
-from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.scheduling import out_of_reach
 from tests.unit.batch.driving import MB, BatchJob, chain
 

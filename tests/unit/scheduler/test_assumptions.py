@@ -6,6 +6,7 @@ import pytest
 
 from app.documents.graph import parse_document
 from app.model import statefulness as model
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Deadline, OnTimeout
 from app.scheduler.adaptive.effects import StartAttempt
@@ -16,7 +17,6 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     VersionRequested,
 )
-from app.scheduler.adaptive.version_state import JobVersion
 from app.store.codec import dump_state, load_state
 from app.worker.refusals import InvalidRequest
 from app.worker.requests.requirements import decide_update

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.model.job_state.versions import JobVersion
 from app.model.public_event import PublicEventType
 from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.bounds_declared import cancelable_of
 from app.scheduler.adaptive.events import RequirementsUpdated, SlotShareUpdated, VersionRequested
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, restarting_job
 from tests.unit.scheduler.test_bounds_queue import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.model.job_state.versions import JobVersion
 from app.model.public_event import PublicEventType
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import bounds_declared
 from app.scheduler.adaptive.events import SlotShareUpdated, StartScheduling, VersionRequested
-from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, group_graph, restarting_job
 from tests.unit.scheduler.test_bounds_queue import COMMIT, ROLLBACK, undo, within
 from tests.unit.scheduler.test_deadlines_side_by_side import NOTHING, declared, put, sentences, two, waits

@@ -10,6 +10,7 @@ import pytest
 from app.documents.program import parse_program
 from app.model.graphdoc_program import graph_of_version
 from app.model.graphdoc_settings import MAX_BOUNDS
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import NamedBounds, Role
 from app.model.planned import PlannedVertex
 from app.model.status import JobStatus
@@ -18,7 +19,6 @@ from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.effects import StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryEnded, VersionRequested
 from app.scheduler.adaptive.trial import TRIAL_TIMER
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.programs import (

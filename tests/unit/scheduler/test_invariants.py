@@ -10,7 +10,6 @@ import pytest
 from app.model.plan import Plan
 from app.model.requirements import Bounds
 from app.model.value import evolve
-from app.scheduler import table
 from app.scheduler.adaptive.draft import Draft, InvalidTransition
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import (
@@ -23,6 +22,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.state import Created, Executing, JobState, Manager, Rescaling, Stop, Timer
 from app.scheduler.explain import explain
+from app.scheduler.step import TABLE
 from tests.invariants import InvariantViolation, validate
 from tests.parts import with_part
 from tests.unit.scheduler.driving import Job, slots
@@ -202,7 +202,7 @@ def test_a_clock_that_is_set_back_makes_no_span_negative_and_no_timer_fires_earl
 
 def test_a_phase_is_left_along_an_edge_of_the_table_only() -> None:
     state = running()
-    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, table)
+    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, TABLE)
     with pytest.raises(InvalidTransition, match="no edge from Executing to Rescaling under StopRequested"):
         draft.enter(Rescaling(_plan(state)))
     assert draft.state is state
@@ -211,7 +211,7 @@ def test_a_phase_is_left_along_an_edge_of_the_table_only() -> None:
 def test_the_state_that_was_handed_in_is_never_changed_by_what_the_sheet_does_in_place() -> None:
     state = running()
     was = repr(state)
-    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, table)
+    draft = Draft(state, StopRequested("t1"), state.phase_since_ms, TABLE)
     draft.set_part("recovery", num_restarts=7)
     draft.set(num_rescales=8)
     draft.set_timeline(records=9)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.model import ids
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph
 from app.model.state_partitions import numbers_of
 from app.scheduler.adaptive.draft import InvalidTransition
@@ -20,7 +21,6 @@ from app.scheduler.adaptive.events import (
     VersionRequested,
 )
 from app.scheduler.adaptive.repartition import MAX_TRIES, is_left_to_idle
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import COOLDOWN, Job, vertex
 from tests.unit.scheduler.test_state_repartition import AT_ONCE, SINK, stateful

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from app.model.job_state.no_change import NoChangeReason
 from app.model.public_event import PublicEventType
 from app.model.slot_share import SlotShare
 from app.model.value import evolve
 from app.scheduler.adaptive.events import AttemptFailed, CancelRequested, SlotsChanged, SlotShareUpdated
-from app.scheduler.adaptive.no_change_state import NoChangeReason
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job, restarting_job, slots
 from tests.unit.scheduler.test_rollback import tried_4

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from app.model.job_state.versions import JobVersion
 from app.scheduler.adaptive.events import VersionRequested
-from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, restarting_job
 from tests.unit.scheduler.test_bounds_queue import ROLLBACK, within
 from tests.unit.scheduler.test_deadlines_side_by_side import declared, put, two, waits

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.model.job_state.changes import Change
+from app.model.job_state.partitions import RepartitionRefused
+from app.model.job_state.versions import JobVersion
 from app.model.requirements import Bounds
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import bounds_declared
 from app.scheduler.adaptive.bounds_declared import cancelable_of
-from app.scheduler.adaptive.change_state import Change
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import AttemptFailed, RequirementsUpdated, SlotsChanged, VersionRequested
 from app.scheduler.adaptive.queued_slots import QueuedSlots
-from app.scheduler.adaptive.repartition_state import RepartitionRefused
-from app.scheduler.adaptive.version_state import JobVersion
 from tests.parts import with_part
 from tests.unit.scheduler.driving import COOLDOWN, Job, group_graph, slots
 from tests.unit.scheduler.test_bounds_queue import COMMIT, ROLLBACK, sentences, within

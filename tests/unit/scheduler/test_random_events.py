@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from app.model.job_state.changes import Patch
 from app.model.plan import Slot
 from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
@@ -23,7 +24,6 @@ from app.model.slot_share import SlotShare
 from app.model.value import evolve
 from app.scheduler.adaptive import bounds_declared
 from app.scheduler.adaptive.bounds_declared import cancelable_of
-from app.scheduler.adaptive.change_state import Patch
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import (
     Effect,

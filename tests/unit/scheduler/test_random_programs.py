@@ -13,6 +13,7 @@ from hypothesis.stateful import initialize, rule
 from app.documents.program import parse_program
 from app.model.graphdoc_program import graph_of_version, grown
 from app.model.grapherrors import GraphErrors
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from app.scheduler.adaptive.events import (
@@ -26,7 +27,6 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     VersionRequested,
 )
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.adaptive.versions import may_come
 from tests.unit.scheduler import test_random_events
 from tests.unit.scheduler.driving import Job

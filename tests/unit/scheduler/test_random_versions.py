@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule
 
+from app.model.job_state.versions import JobVersion
 from app.scheduler.adaptive.events import VersionRequested
-from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler import test_random_events
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.model.job_state.versions import JobVersion
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
 from app.scheduler.adaptive.events import AttemptMisplaced, SlotsChanged, VersionRequested
-from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, slots
 from tests.unit.scheduler.test_bounds_queue import ROLLBACK, within
 from tests.unit.scheduler.test_deadlines_side_by_side import declared, put, two, waits

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.model.job_state.failures import RestartState
 from app.model.options import RestartStrategyOptions
-from app.scheduler.adaptive.failure_state import RestartState
 from app.scheduler.adaptive.restart_strategy import backoff_ms, describe, on_failure
 
 EXACT = RestartStrategyOptions(jitter_factor=0.0)

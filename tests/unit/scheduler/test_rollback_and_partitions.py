@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from app.model.job_state.changes import TakenBack
+from app.model.job_state.partitions import RepartitionRefused
 from app.model.requirements import Bounds, Requirements
-from app.scheduler.adaptive.change_state import TakenBack
 from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -15,7 +16,6 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
 )
 from app.scheduler.adaptive.goal import Goal
-from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.state import JobState
 from app.worker.refusals import StateConflict
 from app.worker.requests.dry_run import dry_run

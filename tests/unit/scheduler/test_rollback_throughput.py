@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.scheduler.adaptive.change_state import Pace
+from app.model.job_state.changes import Pace
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, SlotsChanged
 from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import STABILIZATION, Job, slots

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import replace
 
+from app.model.job_state.versions import JobVersion
 from app.model.requirements import Bounds, Requirements
 from app.scheduler.adaptive.effects import DeclareResources
 from app.scheduler.adaptive.events import (
@@ -15,7 +16,6 @@ from app.scheduler.adaptive.events import (
     VersionRequested,
 )
 from app.scheduler.adaptive.trial import TRIAL_TIMER
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.step import RULES
 from tests.unit.batch.driving import BatchJob, chain
 from tests.unit.scheduler.driving import COOLDOWN, STABILIZATION, Job, group_graph, slots

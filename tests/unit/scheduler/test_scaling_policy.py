@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.model.job_state.partitions import RepartitionRefused
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds, Deadline, OnTimeout
 from app.model.rescale import TriggerCause
@@ -11,8 +13,6 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.value import evolve
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan
 from app.scheduler.adaptive.events import CancelRequested, ScalingPolicyUpdated, VersionRequested
-from app.scheduler.adaptive.repartition_state import RepartitionRefused
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.explain import explain
 from tests.parts import with_part
 from tests.unit.scheduler.driving import Job, group_graph, restarting_job, vertex

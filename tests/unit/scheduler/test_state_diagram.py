@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from app.model.job_state import batch as progress
 from app.scheduler.adaptive import (
     attempts,
     bounds_queue,
@@ -22,7 +23,6 @@ from app.scheduler.adaptive import (
     stops,
     transition_manager,
 )
-from app.scheduler.batch import progress
 from app.scheduler.transitions import PHASES
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from app.model.job_state.versions import JobVersion
 from app.model.plan import Slot
 from app.model.rescale import TerminatedReason
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
-from app.scheduler import table, transitions
+from app.scheduler import step as steps
+from app.scheduler import transitions
 from app.scheduler.adaptive import events as events_module
 from app.scheduler.adaptive.draft import ENTRY, InvalidTransition, status_of
 from app.scheduler.adaptive.events import (
@@ -48,9 +50,7 @@ from app.scheduler.adaptive.events import (
     VersionRequested,
 )
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.version_state import JobVersion
-from app.scheduler.step import step
-from app.scheduler.table import EVENTS, TABLE
+from app.scheduler.step import EVENTS, TABLE, step
 from app.scheduler.transitions import PHASES, STAY
 from tests.unit.scheduler.driving import Job, bounds, slots
 from tests.unit.scheduler.phases import IN_PHASE, in_phase
@@ -182,10 +182,10 @@ def test_no_row_is_written_twice() -> None:
 
 
 def test_a_pair_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    again = {**table.TRANSITIONS, ("Created", StartScheduling, None): {STAY: "once more"}}
-    monkeypatch.setattr(table, "TRANSITIONS", again)
+    again = {**steps.TRANSITIONS, ("Created", StartScheduling, None): {STAY: "once more"}}
+    monkeypatch.setattr(steps, "TRANSITIONS", again)
     with pytest.raises(ValueError, match=r"\('Created', 'StartScheduling'\) twice"):
-        table._expanded()
+        steps._expanded()
 
 
 def test_every_phase_can_be_reached_and_left_but_the_last() -> None:

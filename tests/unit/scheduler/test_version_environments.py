@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.model.job_state.partitions import Repartition
 from app.model.state_partitions import numbers_of
 from app.scheduler.adaptive import growth
 from app.scheduler.adaptive.draft import InvalidTransition
@@ -17,7 +18,6 @@ from app.scheduler.adaptive.events import (
     QueryEnded,
     StopRequested,
 )
-from app.scheduler.adaptive.repartition_state import Repartition
 from app.scheduler.adaptive.versions import may_come
 from app.scheduler.explain import explain
 from tests.parts import with_part

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds
 from app.model.state_partitions import numbers_of, with_partitions
@@ -19,7 +20,6 @@ from app.scheduler.adaptive.events import (
     CancelRequested,
     VersionRequested,
 )
-from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, chain, vertex
 from tests.unit.scheduler.test_state_repartition import AGG, begun, done, partitions, put, running, stateful
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.model.ids import derive_id, slot_sharing_group_id, vertex_id
+from app.model.job_state.supply import Supply
 from app.model.jobgraph import JobGraph, JobType, JobVertex, SinkSpec, SourceSpec, SqlSpec, VertexInput
 from app.model.options import JobOptions
 from app.model.plan import Plan, Rung, Slot
@@ -19,7 +20,6 @@ from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Rescaling, Timeline, Timer
-from app.scheduler.adaptive.supply_state import Supply
 from app.store.writes import (
     FIRST_EPOCH,
     AddRequirements,

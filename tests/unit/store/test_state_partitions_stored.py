@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+from app.model.job_state.partitions import Repartition, RepartitionRefused
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.store import codec
 from app.store.codec import REQUIREMENTS
 from app.store.tables import requirements

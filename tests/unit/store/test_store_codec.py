@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.model.job_state.changes import Change, Patch, TakenBack
 from app.model.options import JobOptions
 from app.model.requirements import Bounds, Deadline, OnTimeout
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive.change_state import Change, Patch, TakenBack
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase
 from app.store import codec
 from app.store.codec import CodecError

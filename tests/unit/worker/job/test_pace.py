@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.model.job_state.changes import Pace
 from app.model.protocol import Report
-from app.scheduler.adaptive.change_state import Pace
 from app.worker.job.pace import PaceMeter, pace_of
 
 BATCH = Report(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from app.model.job_state.versions import JobVersion
 from app.model.jobgraph import JobGraph
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.events import ScalingPolicyUpdated, VersionRequested
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.version_state import JobVersion
 from app.worker.refusals import InvalidRequest
 from app.worker.requests.declared import ScalingPolicyUpdate, next_policy
 from tests.unit.scheduler.driving import Job, vertex

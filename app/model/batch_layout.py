@@ -11,8 +11,8 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from app.model.batch import Dataset
+from app.model.batch_regions import Region, Regions, regions_of
 from app.model.jobgraph import JobGraph, Partitioner, VertexInput
-from app.scheduler.batch.regions import Region, Regions, regions_of
 
 
 def datasets_of(graph: JobGraph, regions: Regions) -> tuple[Dataset, ...]:
