@@ -51,6 +51,7 @@ FORMAT: Final = 2
 """Stands at the beginning of each stored state, and counts for all documents of its job. A version that stores anything
 of a job in a form that the version before it would not read, or would read wrongly, counts it up."""
 
+_HEAD: Final = f'{{"format":{FORMAT},'
 _FORMAT: Final = re.compile(r'\{"format":([0-9]{1,9}),')
 
 
@@ -65,12 +66,16 @@ def is_newer(state_text: str) -> bool:
 
 
 def _of_now(text: str) -> str:
-    found = _FORMAT.match(text)
-    if found is not None and int(found[1]) == FORMAT:
+    """A state of an earlier version as this one stores it. Somebody may have mended it, with other spaces."""
+    if text.startswith(_HEAD):
         return text
     try:
-        return in_form_of_now(text)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        state = json.loads(text)
+        number = state.get("format", 1)
+        if number > FORMAT:
+            raise ValueError(f"format {number} is that of a later version")
+        return text if number == FORMAT else json.dumps(in_form_of_now(state))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CodecError(f"A stored job state cannot be read at its top: {error!r}.") from error
 
 
@@ -153,7 +158,7 @@ OPTIONS = Json(JobOptions, "set of job options")
 
 def dump_state(state: JobState) -> str:
     """``state`` without its graph and its options; with its format."""
-    return f'{{"format":{FORMAT},{_dump(_state_writer, state, _state_left_out)[1:]}'
+    return _HEAD + _dump(_state_writer, state, _state_left_out)[1:]
 
 
 def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 PARTS: Final[dict[str, dict[str, str]]] = {
@@ -42,18 +41,17 @@ PARTS: Final[dict[str, dict[str, str]]] = {
 """Parts of a state, and what stood for their fields before there were parts (format 1)."""
 
 
-def in_form_of_now(text: str) -> str:
-    """``text``, a state that an earlier version has stored, as this one would store it.
+def in_form_of_now(state: dict[str, Any]) -> dict[str, Any]:
+    """``state``, which an earlier version has stored, as this one would store it.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: it is none.
+        LookupError, TypeError, AttributeError: it is none.
     """
-    state = json.loads(text)
     if "pending" in state:
         _queue_pending(state)
     for part, names in PARTS.items():
         state[part] = {new: state.pop(old) for old, new in names.items() if old in state}
-    return json.dumps(state)
+    return state
 
 
 def _queue_pending(state: dict[str, Any]) -> None:

@@ -169,7 +169,7 @@ class DocumentQuery(Upkeep):
         # A session of its own: its number of state partitions, its views, its listener.
         self.session = query_session(session, spec.spark_conf, query.state_partitions or self._widest({}))
         self._functions = functions
-        self._splits = Splits(spec.spark_conf, spec.parallelism, self._work_dir / "splits" / query.key)
+        self._splits = Splits(spec.spark_conf, spec.parallelism, self._splits_dir)
         self._builder = QueryBuilder(query, self._splits, functions)
         self.all: Sequence[DocumentQuery] = (self,)
         # Built to be checked, and not started yet.
@@ -285,9 +285,7 @@ class DocumentQuery(Upkeep):
     # -- in each run
 
     def build(self, parallelism: Mapping[str, int]) -> DataFrame:
-        places = self._work_dir / "splits" / self.query.key
-        if self._splits.directory != places:
-            self._splits.directory, self._built = places, None
+        self._follow_attempt()
         self._splits.raise_to(parallelism)
         if self.query.state_partitions is None:
             self.session.conf.set(SHUFFLE_PARTITIONS, self._widest(parallelism))
@@ -297,8 +295,8 @@ class DocumentQuery(Upkeep):
         return guarded(self.query.sink, partial(with_valves, frame, self.query.flow, parallelism))
 
     def prepare(self, lock_file: str) -> None:
+        self._follow_attempt()
         if self._sink is not None:
-            self._sink = self._opened_sink()
             self._sink.prepare()
         if self._folder is not None:
             self._folder.prepare(lock_file)
@@ -327,12 +325,21 @@ class DocumentQuery(Upkeep):
         self._splits.settle(parallelism)
 
     @property
-    def _work_dir(self) -> Path:
-        """That of the attempt. An attempt may follow another one in this process, whose directory is removed then."""
-        return Path(self._calls.host.spec.work_dir)
+    def _splits_dir(self) -> Path:
+        return Path(self._calls.host.spec.work_dir) / "splits" / self.query.key
+
+    def _follow_attempt(self) -> None:
+        """An attempt may follow another one in this process, whose directory the server empties."""
+        if self._splits.directory == self._splits_dir:
+            return
+        self._splits.move_to(self._splits_dir)
+        self._built = None
+        if self._sink is not None:
+            self._sink = self._opened_sink()
 
     def _opened_sink(self) -> Sink:
-        return open_sink(self.query.sink, work_dir=self._work_dir, functions=self._functions)
+        work_dir = Path(self._calls.host.spec.work_dir)
+        return open_sink(self.query.sink, work_dir=work_dir, functions=self._functions)
 
     def _widest(self, parallelism: Mapping[str, int]) -> int:
         """Of a query without state, the tasks of what shuffles by itself: a valve can only make them fewer."""

@@ -137,6 +137,10 @@ class Splits:
         self.directory = directory
         self._tell: dict[str, Callable[[str], object]] = {}
 
+    def move_to(self, directory: Path) -> None:
+        """The sources of frames that are made from here on have their files there; those of earlier ones are gone."""
+        self.directory, self._tell = directory, {}
+
     def wanted(self, vertex_id: str) -> int:
         """Into how many parts the batches of a source are to be split, at least."""
         return self._numbers[vertex_id]

@@ -1,7 +1,7 @@
 """The facts that a step of a job tells. Each is told by whoever decides it, with `Draft.tell`.
 
-What is stored of a step besides the state, and the public events, are made of these facts and of nothing else
-(`app.worker.job.persistence`, `app.worker.job.public_events`). A fact that a model has a value for is that value: the
+The records, requirements and policies that are stored of a step, and the public events, are made of these facts
+(`app.worker.job.persistence`, `app.worker.job.public_events`). A fact that the model has a value for is that value: the
 requirements, the scaling policy and the slot share that count from now on, a failure, a rescale record as it is now.
 """
 
@@ -20,7 +20,7 @@ from app.model.value import value
 
 @value
 class GraphReplaced:
-    """The job has another graph than ``before``."""
+    """The graph ``before`` was replaced by one that may have other vertices."""
 
     before: JobGraph
 

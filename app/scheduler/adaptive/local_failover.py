@@ -81,7 +81,6 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
         failure.error,
         longest_batch_ms=event.longest_batch_ms,
     )
-    draft.tell(Restarted(event.query, event.number, decision.delay_ms))
     draft.set_part(
         "recovery",
         strategy=decision.state,
@@ -90,6 +89,9 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
     )
     if decision.delay_ms == 0:
         restart_or_escalate(draft)
+    if isinstance(draft.state.phase, Executing | Rescaling):
+        # Else another query has had the whole job restarted.
+        draft.tell(Restarted(event.query, event.number, decision.delay_ms))
 
 
 def query_recovered(draft: Draft, event: QueryRecovered) -> None:

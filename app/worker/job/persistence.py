@@ -97,10 +97,11 @@ class Change:
         if is_replaced or _is_other_graph(before.graph, after.graph):
             document = json.dumps(to_document(after.graph), separators=(",", ":"))
             self.rows.append(SetGraph(after.versions.current, document))
-        if any(isinstance(one, Requirements) for one in told):
-            self.rows.append(AddRequirements(after.requirements, now_ms))
-        if any(isinstance(one, ScalingPolicy) for one in told):
-            self.rows.append(AddScalingPolicy(after.policy))
+        # A step stores one version of each, the last that it has told.
+        if requirements := [one for one in told if isinstance(one, Requirements)]:
+            self.rows.append(AddRequirements(requirements[-1], now_ms))
+        if policies := [one for one in told if isinstance(one, ScalingPolicy)]:
+            self.rows.append(AddScalingPolicy(policies[-1]))
 
 
 def _is_other_graph(before: JobGraph, after: JobGraph) -> bool:

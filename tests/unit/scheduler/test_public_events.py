@@ -23,6 +23,7 @@ from app.scheduler.adaptive.events import (
     SlotShareUpdated,
     StopRequested,
 )
+from app.scheduler.adaptive.local_failover import LOCAL_TIMER
 from app.worker.job.public_events import ERROR_MAX_CHARS, submission_events
 from tests.unit.scheduler.driving import Job, restarting_job, slots, two_sinks, vertex
 from tests.unit.scheduler.test_rollback import tried_4
@@ -169,6 +170,18 @@ def test_a_query_that_restarts_alone_is_a_restart_of_that_query() -> None:
     (restart,) = of(news(job, since), PublicEventType.RESTART)
     assert (restart["scope"], restart["query"], restart["number"]) == ("query", sink, 1)
     assert kinds(news(job, since)) == ["failure", "restart"]
+
+
+def test_a_query_is_not_told_to_restart_when_another_has_had_the_whole_job_restarted() -> None:
+    job = Job(two_sinks(), options=AT_ONCE | {"restart-strategy.fixed-delay.delay": "0 s"}).run()
+    first, second = [vertex.id for vertex in job.graph.vertices if vertex.is_sink]
+    job.do(QueryFailed(1, first, 1, "lost a connection"))
+    since = len(job.told)
+    # Its time is over, and the timer has not fired yet.
+    job.now_ms += job.timer_in_ms(LOCAL_TIMER)
+    job.do(QueryFailed(1, second, 1, "lost another one"))
+    assert job.kind == "Restarting"
+    assert [one["scope"] for one in of(news(job, since), PublicEventType.RESTART)] == ["job"]
 
 
 def test_a_change_of_the_slot_share_says_who_made_it() -> None:
