@@ -20,7 +20,7 @@ from app.scheduler.adaptive import slot_declaration
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment, Why
 from app.scheduler.batch import executing, orders, scheduling
-from app.scheduler.table import TABLE
+from app.scheduler.step import TABLE
 from app.worker.job import orders as worker_orders
 from tests import invariants
 

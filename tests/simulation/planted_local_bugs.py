@@ -9,7 +9,7 @@ from typing import Any
 
 from app.model.value import evolve
 from app.scheduler.adaptive import local_failover
-from app.scheduler.table import TABLE
+from app.scheduler.step import TABLE
 from tests.simulation.planted_batch_bugs import instead
 
 
