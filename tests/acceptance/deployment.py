@@ -96,14 +96,14 @@ class Deployment:
         self.database.audit()
 
     def command(self, *, with_points: bool) -> list[str]:
-        program = [str(ROOT / "tests/acceptance/server_launcher.py")] if with_points else ["-m", "app.cli"]
+        program = ROOT / "tests/acceptance" / ("server_launcher.py" if with_points else "checked_server.py")
         options = ["--data-dir", str(self.data_dir), "--port", "0"]
         if self.cluster is None:
             options += ["--slots", str(self.slots)]
         else:
             master, page = self.cluster.master_url, self.cluster.webui_url
             options += ["--cluster-master", master, "--cluster-webui", page]
-        return [sys.executable, *program, "serve", *options]
+        return [sys.executable, str(program), "serve", *options]
 
     def environment(self) -> dict[str, str]:
         """Without settings of somebody else's server."""
@@ -114,7 +114,6 @@ class Deployment:
             "SLOTWISE_DRIVER_MEMORY_MB": "512",
             "SLOTWISE_DRIVER_JAVA_OPTIONS": QUICK_JAVA,
             "SLOTWISE_CACHE_DIR": str(CACHE),
-            "SLOTWISE_VALIDATE_STATES": "true",
             DIRECTORY: str(self.kills.directory),
             **({"ACCEPTANCE_DRIVERS": "1"} if self.points_in_drivers else {}),
             **{

@@ -82,7 +82,15 @@ class Servers:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SLOTWISE_")}
         with open(log_file, "wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", "serve", "--port", "0", "--data-dir", str(self.data_dir)],
+                [
+                    sys.executable,
+                    str(ROOT / "tests/acceptance/checked_server.py"),
+                    "serve",
+                    "--port",
+                    "0",
+                    "--data-dir",
+                    str(self.data_dir),
+                ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -97,7 +105,6 @@ class Servers:
                     "SLOTWISE_DRIVER_MEMORY_MB": "512",
                     "SLOTWISE_DRIVER_JAVA_OPTIONS": QUICK_JAVA,
                     "SLOTWISE_CACHE_DIR": str(CACHE),
-                    "SLOTWISE_VALIDATE_STATES": "true",
                     "SLOTWISE_LOG_FORMAT": "json",
                 },
             )

@@ -1,4 +1,4 @@
-"""`slotwise serve`, except that it can be killed at the points below (`tests.acceptance.kills`).
+"""`checked_server.py`, except that it can be killed at the points below (`tests.acceptance.kills`).
 
     python tests/acceptance/server_launcher.py serve --data-dir D --slots 4 --port 0
 
@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
+import tests.checked_steps  # noqa: E402, F401
 from app.cli import main  # noqa: E402
 from app.cluster import processes  # noqa: E402
 from app.cluster.embedded import EmbeddedHost  # noqa: E402
