@@ -19,7 +19,7 @@ import httpx
 import psycopg
 
 from app.cli.demo.server import drivers_of
-from tests.acceptance.deployment import OK, ROOT, counting, stored_counts, wait_for
+from tests.acceptance.deployment import CHECKED_SERVER, OK, ROOT, counting, stored_counts, wait_for
 from tests.environments import CACHE, QUICK_JAVA
 
 PATIENCE_S = 60.0
@@ -84,7 +84,7 @@ class Servers:
             process = subprocess.Popen(
                 [
                     sys.executable,
-                    str(ROOT / "tests/acceptance/checked_server.py"),
+                    str(CHECKED_SERVER),
                     "serve",
                     "--port",
                     "0",

@@ -16,7 +16,7 @@ import pytest
 from app.cli.cluster_checks import PERMISSIONS
 from app.cluster.kubernetes.cluster import pod_name_prefix
 from tests.acceptance.clusters import on_executors
-from tests.acceptance.deployment import ROOT, Deployment, counting_in_place, wait_for
+from tests.acceptance.deployment import CHECKED_SERVER, ROOT, Deployment, counting_in_place, wait_for
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.replay import NAMESPACE, PODS, ReplayApi, Request, recorded
 from tests.kubernetes.wire import Authority
@@ -34,7 +34,7 @@ class OnKubernetes(Deployment):
     """A server whose jobs run on the recorded API."""
 
     def command(self, *, with_points: bool) -> list[str]:
-        return [sys.executable, "-m", "app.cli", "serve", "--data-dir", str(self.data_dir), "--port", "0"]
+        return [sys.executable, str(CHECKED_SERVER), "serve", "--data-dir", str(self.data_dir), "--port", "0"]
 
 
 @pytest.fixture(scope="module")
