@@ -83,6 +83,7 @@ def test_all_queries_are_known_to_go_with_it_before_one_runs(rig: Bench, tmp_pat
     assert said == f"from: {origin} has no checkpoint of more, but those of store."
 
 
+@pytest.mark.long
 def test_a_side_table_does_not_hide_that_the_state_is_another(rig: Bench, tmp_path: Path) -> None:
     origin = stopped(rig)
     (tmp_path / "next").mkdir()

@@ -32,6 +32,7 @@ def vertices(partitions: int) -> tuple[PlannedVertex, ...]:
     return (*STORED, source, counts, PlannedVertex("late", Role.SINK, "noop", (counts.name,)))
 
 
+@pytest.mark.long
 def test_the_redistribution_of_a_query_that_starts_late_is_told_when_it_is_done(rig: Bench) -> None:
     first = rig.start(job(rig, PROGRAM, vertices(8)), **conf())
     rig.wait_batches(3)

@@ -77,6 +77,7 @@ def stop(rig: Bench, attempt: int) -> bool:
     return bool(wait_for("the stop", stopped)[0])
 
 
+@pytest.mark.long
 def test_the_program_waits_on_while_its_queries_start_again(rig: Bench) -> None:
     driver = rig.start(document(rig, PROGRAM, 8), {"aggregate": 2}, **conf())
     rig.wait_batches(3)
