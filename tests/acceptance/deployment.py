@@ -26,7 +26,6 @@ from tests.environments import CACHE, QUICK_JAVA
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKED_SERVER = ROOT / "tests/acceptance/checked_server.py"
-SERVER_WITH_POINTS = ROOT / "tests/acceptance/server_launcher.py"
 DEADLINE_S = 240.0
 # A job that has failed so often before its first row will not get there, however long one waits.
 MOST_FAILURES = 5
@@ -98,7 +97,7 @@ class Deployment:
         self.database.audit()
 
     def command(self, *, with_points: bool) -> list[str]:
-        program = SERVER_WITH_POINTS if with_points else CHECKED_SERVER
+        program = ROOT / "tests/acceptance/server_launcher.py" if with_points else CHECKED_SERVER
         options = ["--data-dir", str(self.data_dir), "--port", "0"]
         if self.cluster is None:
             options += ["--slots", str(self.slots)]
