@@ -10,7 +10,7 @@ from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.bounds_queue import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.draft import status_of, timer_at
-from app.scheduler.adaptive.journal import Fact
+from app.scheduler.adaptive.journal import Told
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.state import (
@@ -39,7 +39,7 @@ class InvariantViolation(AssertionError):
         self.name = name
 
 
-def validate(state: JobState, told: Iterable[Fact] = ()) -> None:
+def validate(state: JobState, told: Iterable[Told] = ()) -> None:
     """Check every invariant of ``state``, and of the records that have ended by what a step has ``told``.
 
     Raises:

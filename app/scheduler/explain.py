@@ -277,7 +277,10 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
     if goal.comes_back(state):
         needed = Demand.of(state.graph, state.bounds).minimal
         begun += f" Its lower bounds need {needed} slots; it ran with fewer, so it starts with what there is."
-    elif phase.plan.slot_count < state.wanted_slots and state.options.submission_stabilization_ms is None:
+    elif (
+        phase.plan.slot_count < state.declared_within_cap
+        and state.options.submission_stabilization_ms is None
+    ):
         begun += (
             " It does not wait for more slots, as Flink's would for 10 s: they are added in place when they come "
             "(jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout)."

@@ -41,7 +41,7 @@ from app.scheduler.adaptive.events import (
     SlotShareUpdated,
     TimerFired,
 )
-from app.scheduler.adaptive.journal import Fact
+from app.scheduler.adaptive.journal import Told
 from app.scheduler.adaptive.state import Executing, JobState
 from app.scheduler.adaptive.transition_manager import waits_for_change
 from app.scheduler.transitions import PHASES, STAY, TRANSITIONS
@@ -87,7 +87,7 @@ def initial_state(
     )
 
 
-def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Effect, ...], tuple[Fact, ...]]:
+def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Effect, ...], tuple[Told, ...]]:
     """What ``event`` makes of the job, what is to be done about it, and what there is to tell of it.
 
     ``now_ms`` may go back; the time that counts here never goes back behind what the state has seen.

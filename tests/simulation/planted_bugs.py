@@ -14,7 +14,7 @@ from app.worker.control_plane import ControlPlane
 from app.worker.job.attempts import Attempts
 from app.worker.job.job import Job
 from app.worker.job.mailbox import answer_all
-from app.worker.job.persistence import Change
+from app.worker.job.persistence import StepChanges
 from app.worker.job.worker import JobWorker
 from tests.parts import with_part
 from tests.simulation import (
@@ -70,15 +70,15 @@ def record_never_closed() -> contextlib.AbstractContextManager[None]:
 
 def record_closed_twice() -> contextlib.AbstractContextManager[None]:
     """A record that ended is written again with the next one, as if it had ended a moment later."""
-    original = Change.add
+    original = StepChanges.add
 
-    def add(self: Change, before: Any, event: Any, after: Any, *rest: Any) -> None:
+    def add(self: StepChanges, before: Any, event: Any, after: Any, *rest: Any) -> None:
         original(self, before, event, after, *rest)
         last = before.timeline.last_completed
         if last is not None and last is not after.timeline.last_completed:
             self.records[last.number] = replace(last, end_ms=(last.end_ms or 0) + 1)
 
-    return instead(Change, "add", add)
+    return instead(StepChanges, "add", add)
 
 
 def epoch_not_checked() -> contextlib.AbstractContextManager[None]:

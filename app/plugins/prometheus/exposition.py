@@ -293,7 +293,7 @@ def job_figures(view: JobView, now_ms: int) -> Figures:
     record = state.timeline.open
     figures: Figures = {
         "running": view.status is JobStatus.RUNNING,
-        "slots_wanted": state.wanted_slots,
+        "slots_wanted": state.declared_within_cap,
         "slots_held": len(state.slots),
         "slots_used": _used_slots(state),
         "restarts_total": state.recovery.num_restarts,
@@ -358,7 +358,7 @@ class Sums:
         self.statuses[view.status] += 1
         self.drivers += view.driver_pid is not None
         self.rescales_open += state.timeline.open is not None
-        self.slots_wanted += state.wanted_slots
+        self.slots_wanted += state.declared_within_cap
         self.slots_held += len(state.slots)
         self.slots_used += _used_slots(state)
         if (backlog := total_backlog(view.load.queries.values())) is not None:

@@ -18,7 +18,7 @@ from app.model.status import JobStatus
 from app.model.value import evolve
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import BoundsUpdated, Event, RequirementsUpdated
-from app.scheduler.adaptive.journal import Fact, GraphReplaced, Moved, RecordBegun, StatusChanged
+from app.scheduler.adaptive.journal import GraphReplaced, Moved, RecordBegun, StatusChanged, Told
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Finished,
@@ -136,7 +136,7 @@ class Draft:
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
         self.effects: list[Effect] = []
-        self.told: list[Fact] = []
+        self.told: list[Told] = []
         self.event_kind = type(event).__name__
         self.trigger = self.event_kind
         self.transitions = 0
@@ -204,7 +204,7 @@ class Draft:
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
-    def tell(self, fact: Fact) -> None:
+    def tell(self, fact: Told) -> None:
         self.told.append(fact)
 
     def begin(self) -> None:

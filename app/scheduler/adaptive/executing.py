@@ -2,8 +2,8 @@
 
 A change of parallelism that every vertex concerned can make between two micro-batches goes Executing -> Rescaling ->
 Executing, without stopping anything. Any other goes through Restarting. When each may happen is the manager's
-business, with two exceptions: a slot that the plan uses and that is lost is no choice, so the job shrinks at once if it
-can do so in place; and bounds that change while a plan is being applied replace that plan at once.
+business, except for what is no choice: slots of the plan that are lost or to be given back, an attempt on another
+cluster, another version of the job, and a collapse of the throughput.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
     if record is not None and record.is_of_lost_slot:
         timeline.note(draft, message)
     else:
-        timeline.fail_over(draft, message)
+        timeline.close_for_failover(draft, message)
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
     if view.rung is Rung.IN_PLACE:
         _begin_rescale(draft, view)

@@ -99,7 +99,7 @@ def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int, *, g
     if goes_on:
         timeline.note(draft, failure.error)
     else:
-        timeline.fail_over(draft, failure.error, failure.error)
+        timeline.close_for_failover(draft, failure.error, failure.error)
     draft.enter(Restarting(backoff_ms=backoff_ms, failures=(failure,), give_up=give_up), failure.error)
     if not goes_on:
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=failure.error)

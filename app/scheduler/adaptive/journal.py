@@ -72,7 +72,7 @@ class StatusChanged:
     after: JobStatus
 
 
-Fact = (
+Told = (
     Requirements
     | ScalingPolicy
     | SlotShare

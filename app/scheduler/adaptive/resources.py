@@ -173,7 +173,7 @@ def replace_slots(draft: Draft, event: SlotsChanged) -> None:
     slots = {slot.id: slot for slot in event.slots}
     state = draft.state
     since_ms = state.supply.away_since_ms if state.cluster_unreachable else draft.now_ms
-    has_all = state.usable_slots >= state.wanted_slots
+    has_all = state.usable_slots >= state.declared_within_cap
     if state.supply.cap_raise is not None and (has_all or not state.slot_ids <= slots.keys()):
         # What comes from now on comes for another reason.
         draft.set_part("supply", cap_raise=None)

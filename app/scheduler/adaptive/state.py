@@ -328,6 +328,6 @@ class JobState:
         return len(self.slots) if self.supply.allowed is None else min(len(self.slots), self.supply.allowed)
 
     @property
-    def wanted_slots(self) -> int:
+    def declared_within_cap(self) -> int:
         """How many of the slots that are declared are worth waiting for: those that the cap allows."""
         return self.share.within_cap(self.supply.declared, self.supply.minimal)

@@ -341,7 +341,7 @@ def leave_wait(draft: Draft) -> bool:
     return waits
 
 
-def fail_over(draft: Draft, error: str, exception: str | None = None) -> None:
+def close_for_failover(draft: Draft, error: str, exception: str | None = None) -> None:
     """End the open record because of a failover. Bounds that wait for their deadline wait on."""
     if draft.state.open_waits:
         note(draft, _WAITS_ON)

@@ -17,7 +17,7 @@ from app.model.status import AttemptState
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
-from app.scheduler.adaptive.journal import Fact
+from app.scheduler.adaptive.journal import Told
 from app.scheduler.adaptive.state import JobState
 from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
@@ -57,7 +57,7 @@ class StateDiverged(Exception):
 
 
 @dataclass(slots=True)
-class Change:
+class StepChanges:
     """What a run of steps changed, besides the state itself, in order.
 
     ``answers`` are those to requests with an Idempotency-Key: (request hash, answer) by key. ``rows`` are further
@@ -83,7 +83,7 @@ class Change:
         event: Event,
         after: JobState,
         effects: tuple[Effect, ...],
-        told: tuple[Fact, ...],
+        told: tuple[Told, ...],
         now_ms: int,
     ) -> None:
         """Add what one step did, and ``told``."""
@@ -165,7 +165,7 @@ class JobWriter:
         self.is_sure = is_sure
 
     async def write(
-        self, before: JobState, after: JobState, change: Change, on_doubt: Callable[[str], None]
+        self, before: JobState, after: JobState, change: StepChanges, on_doubt: Callable[[str], None]
     ) -> None:
         """Make everything durable in one transaction.
 

@@ -28,13 +28,13 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.journal import (
     AttemptBegun,
     AttemptEnded,
-    Fact,
     GraphReplaced,
     LeftAsItIs,
     Moved,
     RecordBegun,
     Restarted,
     StatusChanged,
+    Told,
 )
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
@@ -47,8 +47,8 @@ ERROR_MAX_CHARS: Final = 2_000
 
 T = TypeVar("T")
 Fields = dict[str, Any]
-Facts = tuple[Fact, ...]
-_Told = Iterator[tuple[PublicEventType, Fields]]
+Facts = tuple[Told, ...]
+_Events = Iterator[tuple[PublicEventType, Fields]]
 
 
 def submission_events(state: JobState, now_ms: int) -> tuple[PublicEvent, ...]:
@@ -60,7 +60,7 @@ def submission_events(state: JobState, now_ms: int) -> tuple[PublicEvent, ...]:
     )
 
 
-def step_events(told: Iterable[Fact], event: Event, after: JobState, now_ms: int) -> list[PublicEvent]:
+def step_events(told: Iterable[Told], event: Event, after: JobState, now_ms: int) -> list[PublicEvent]:
     """What ``event`` has made of the job, causes first. ``told`` and ``after`` are as `step` returned them."""
     facts = tuple(told)
     return [
@@ -70,11 +70,11 @@ def step_events(told: Iterable[Fact], event: Event, after: JobState, now_ms: int
     ]
 
 
-def _of(kind: type[T], facts: Iterable[Fact]) -> list[T]:
+def _of(kind: type[T], facts: Iterable[Told]) -> list[T]:
     return [one for one in facts if isinstance(one, kind)]
 
 
-def _declared(facts: Facts, _: Event, after: JobState) -> _Told:
+def _declared(facts: Facts, _: Event, after: JobState) -> _Events:
     """Of a graph that has other vertices, and of requests. What counts for a moment only is not told."""
     for graph in _of(GraphReplaced, facts)[:1]:
         if after.graph.by_id.keys() != graph.before.by_id.keys():
@@ -87,14 +87,14 @@ def _declared(facts: Facts, _: Event, after: JobState) -> _Told:
         yield PublicEventType.SLOT_SHARE, _slot_share(share)
 
 
-def _failures(facts: Facts, event: Event, _: JobState) -> _Told:
+def _failures(facts: Facts, event: Event, _: JobState) -> _Events:
     for failure in _of(Failure, facts):
         yield PublicEventType.FAILURE, _failure(failure)
     for ended in _of(AttemptEnded, facts):
         yield PublicEventType.ATTEMPT_ENDED, {"attempt": ended.attempt, "outcome": _outcome(event)}
 
 
-def _rescales(facts: Facts, _: Event, after: JobState) -> _Told:
+def _rescales(facts: Facts, _: Event, after: JobState) -> _Events:
     """Of records that began, continued and ended. The event of a begin has the decisions of this step."""
     records = {one.number: one for one in _of(RescaleRecord, facts)}
     begun = {one.number for one in _of(RecordBegun, facts)}
@@ -108,7 +108,7 @@ def _rescales(facts: Facts, _: Event, after: JobState) -> _Told:
         yield PublicEventType.RESCALE_STEP, {**_naming(record), **_step(record, after)}
 
 
-def _reactions(facts: Facts, _: Event, __: JobState) -> _Told:
+def _reactions(facts: Facts, _: Event, __: JobState) -> _Events:
     for restarted in _of(Restarted, facts):
         yield PublicEventType.RESTART, _restart(restarted)
     for left in _of(LeftAsItIs, facts):
@@ -117,7 +117,7 @@ def _reactions(facts: Facts, _: Event, __: JobState) -> _Told:
             yield PublicEventType.NO_CHANGE, _no_change(left.decision, over=left.over)
 
 
-def _statuses(facts: Facts, _: Event, after: JobState) -> _Told:
+def _statuses(facts: Facts, _: Event, after: JobState) -> _Events:
     for begun in _of(AttemptBegun, facts):
         yield PublicEventType.ATTEMPT_BEGUN, _attempt(begun, after)
     changes = _of(StatusChanged, facts)

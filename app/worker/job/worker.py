@@ -37,7 +37,7 @@ from app.worker.job.mailbox import (
     refuse,
     refuse_all,
 )
-from app.worker.job.persistence import Change, LostOwnership, StateDiverged, WriteFailed
+from app.worker.job.persistence import LostOwnership, StateDiverged, StepChanges, WriteFailed
 from app.worker.job.step_log import log_regions, log_transition
 from app.worker.refusals import ControlPlaneError, StateConflict, Unavailable
 from app.worker.views import RequirementsResult
@@ -163,7 +163,7 @@ class JobWorker:
     async def _one_transaction(self) -> None:
         items = [self._mailbox.popleft() for _ in range(min(len(self._mailbox), _MAX_ITEMS_PER_TRANSACTION))]
         before = self.state
-        change = Change()
+        change = StepChanges()
         answers: list[tuple[Request, Any]] = []
         state = before
         for item in items:
@@ -195,7 +195,7 @@ class JobWorker:
             self._written(before, state, change)
             answer_all(answers)
 
-    def _written(self, before: JobState, state: JobState, change: Change) -> None:
+    def _written(self, before: JobState, state: JobState, change: StepChanges) -> None:
         self._failed_writes, self.state = 0, state
         self._acknowledged_durably = change.acknowledged or self._acknowledged_durably
         for key, (request_hash, answer) in change.answers.items():
@@ -232,7 +232,7 @@ class JobWorker:
         self,
         state: JobState,
         item: Fact | Request,
-        change: Change,
+        change: StepChanges,
         answers: list[tuple[Request, Any]],
     ) -> JobState:
         try:
@@ -255,7 +255,7 @@ class JobWorker:
                 return state
 
     def _apply_request(
-        self, state: JobState, item: Request, change: Change, answers: list[tuple[Request, Any]]
+        self, state: JobState, item: Request, change: StepChanges, answers: list[tuple[Request, Any]]
     ) -> JobState:
         key = item.key
         try:
@@ -279,7 +279,7 @@ class JobWorker:
             answers.append((item, decision.answer))
         return state
 
-    def _apply_fact(self, state: JobState, item: Fact, change: Change) -> JobState:
+    def _apply_fact(self, state: JobState, item: Fact, change: StepChanges) -> JobState:
         change.rows.extend(item.rows)
         event = item.source(state) if callable(item.source) else item.source
         if event is None:
@@ -290,7 +290,7 @@ class JobWorker:
             self._log.warning("event refused", error=str(error), story=list(self._story))
             return state
 
-    def _step(self, state: JobState, event: Event, change: Change) -> JobState:
+    def _step(self, state: JobState, event: Event, change: StepChanges) -> JobState:
         now_ms = self._clock.now_ms()
         event = redacted(event, state.graph)
         new, effects, told = step(state, event, now_ms)

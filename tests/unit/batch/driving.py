@@ -24,7 +24,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.journal import Fact
+from app.scheduler.adaptive.journal import Told
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.step import initial_state, step
@@ -82,7 +82,7 @@ class BatchJob:
         self.now_ms = T0_MS
         self.effects: tuple[Effect, ...] = ()
         # What the last step has told, and the records that it has ended.
-        self.told: tuple[Fact, ...] = ()
+        self.told: tuple[Told, ...] = ()
         self.closed: list[RescaleRecord] = []
         self.state: JobState = initial_state(
             ids.derive_id("job", "batch"),

@@ -35,7 +35,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.journal import Fact
+from app.scheduler.adaptive.journal import Told
 from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.explain import explain
@@ -205,7 +205,7 @@ class Job:
         return self
 
     def _tell(
-        self, before: JobState, event: Event, facts: tuple[Fact, ...], closed: list[RescaleRecord]
+        self, before: JobState, event: Event, facts: tuple[Told, ...], closed: list[RescaleRecord]
     ) -> None:
         """Public events of the step: each record begins and ends in them once, and they follow the status."""
         told = step_events(facts, event, self.state, self.now_ms)
@@ -243,7 +243,7 @@ class Job:
         ):
             assert fields(kind, "version") == ([] if old is new else [new.version])
 
-    def check(self, facts: tuple[Fact, ...] = ()) -> None:
+    def check(self, facts: tuple[Told, ...] = ()) -> None:
         validate(self.state, facts)
         sentences, _ = explain(self.state, self.now_ms)
         assert sentences and all(sentence.strip() == sentence and sentence for sentence in sentences)
