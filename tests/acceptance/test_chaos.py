@@ -11,7 +11,8 @@ from tests.acceptance.chaos import run
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("seconds", "jobs"), [(30, 2), pytest.param(180, 4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("seconds", "jobs"), [(30, 2), (180, 4)])
 def test_chaos(tmp_path: Path, seconds: int, jobs: int) -> None:
     seed = secrets.randbelow(1_000_000)
     told: list[str] = []

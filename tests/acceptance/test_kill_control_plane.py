@@ -42,7 +42,7 @@ START_POINTS = (
     pytest.param("next-attempt-committed", marks=pytest.mark.long),
     "attempt-written",
     pytest.param("handed-over", marks=pytest.mark.long),
-    "register-received",
+    pytest.param("register-received", marks=pytest.mark.long),
 )
 # The driver has the job: it is to be adopted.
 ADOPTED = ("handed-over", "register-received")

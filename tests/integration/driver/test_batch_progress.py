@@ -47,6 +47,7 @@ def document(directory: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_a_driver_tells_how_far_its_regions_are(rig: Bench) -> None:
     gate = rig.directory / "gate"
     (rig.directory / "numbers").mkdir()

@@ -71,6 +71,7 @@ def test_a_driver_that_wakes_late_adds_nothing_to_files(rig: Bench) -> None:
     assert {tuple(counts) for counts in found.values()} == {(PER_KEY,)}
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_two_jobs_name_is_written_by_one(rig: Bench, tmp_path: Path) -> None:
     """It is the same one however it is written, and another one is not, though an address would mean the same."""
     place = tmp_path / "a%20checkpoint#1"
