@@ -218,6 +218,7 @@ def by_plain_python(rig: Bench) -> Any:
     return json.loads((directory / "out-told").read_text())
 
 
+@pytest.mark.long
 def test_a_query_that_is_started_again_and_again_is_one_query(rig: Bench) -> None:
     sink = PlannedVertex(
         "foreachBatch", Role.SINK, "foreachBatch", ("aggregate",), checkpoint=f"{rig.directory}/out-kept"
