@@ -38,8 +38,10 @@ def lowered(oracles: Oracles, truth: JobTruth, wanted: Requirements) -> None:
             "assumptions",
             f"the bounds {before[vertex]} of {vertex} became {wanted[vertex]}",
         )
+    numbered = {vertex for vertex, _ in set(before.state_partitions) ^ set(wanted.state_partitions)}
     oracles.check(
-        before.bounds != wanted.bounds and wanted.state_partitions == before.state_partitions,
+        before.bounds != wanted.bounds
+        and all(oracles.deadlines.may_move(truth, vertex) for vertex in numbered),
         "assumptions",
         f"version {wanted.version} of the requirements changes nothing, or more",
     )

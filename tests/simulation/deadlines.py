@@ -320,6 +320,9 @@ class Deadlines:
         self._check(holds, f"{what}: version {one.version} waits no longer, and nothing came of it")
         if one.former is None or one.on_timeout is OnTimeout.COMMIT or state.trial.taken_back is not None:
             return
+        if one.former == one.bounds:
+            # Others had taken their place, and were not in force: what it asks for is what held before these.
+            return
         if (state.plan_version, state.num_rescales) > (before.plan_version, before.num_rescales):
             # Of several steps in one commit only the last one is seen.
             return
