@@ -1,4 +1,4 @@
-"""The invariants of a job's state. Tests check them after every step; a server does so if it is told to."""
+"""The invariants of a job's state. Tests check them after every step, also in servers of theirs (`checked_steps`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.bounds_queue import DEADLINE_TIMER, due_ms
 from app.scheduler.adaptive.draft import status_of, timer_at
-from app.scheduler.adaptive.journal import Told
+from app.scheduler.adaptive.journal import Told, facts_of
 from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.state import (
@@ -49,11 +49,10 @@ def validate(state: JobState, told: Iterable[Told] = ()) -> None:
         detail = check(state)
         if detail is not None:
             raise InvariantViolation(check.__name__.lstrip("_"), state, detail)
-    for record in told:
-        if isinstance(record, RescaleRecord) and record.end_ms is not None:
-            detail = _spans_problem(record, record.end_ms)
-            if detail is not None:
-                raise InvariantViolation("record_is_consistent", state, detail)
+    for record in facts_of(RescaleRecord, told):
+        detail = None if record.end_ms is None else _spans_problem(record, record.end_ms)
+        if detail is not None:
+            raise InvariantViolation("record_is_consistent", state, detail)
 
 
 def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:

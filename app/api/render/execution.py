@@ -70,11 +70,8 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
     if state.batch is not None:
         return _batch_executions(view, state.batch)
     deployed = parallelism_deployed(state)
-    failed = (
-        state.recovery.failures[-1][0].vertex
-        if state.recovery.failures and view.status is JobStatus.FAILED
-        else None
-    )
+    failures = state.recovery.failures
+    failed = failures[-1][0].vertex if failures and view.status is JobStatus.FAILED else None
     status = _task_status(state, deployed is not None)
     # Of a program whose queries are known.
     waits = state.is_before_query and not state.graph.awaits_query and status == "RUNNING"

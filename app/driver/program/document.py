@@ -285,7 +285,6 @@ class DocumentQuery(Upkeep):
     # -- in each run
 
     def build(self, parallelism: Mapping[str, int]) -> DataFrame:
-        self._follow_attempt()
         self._splits.raise_to(parallelism)
         if self.query.state_partitions is None:
             self.session.conf.set(SHUFFLE_PARTITIONS, self._widest(parallelism))

@@ -21,18 +21,8 @@ from app.scheduler.adaptive.transition_manager import Outlook, Timing
 from app.scheduler.slots import Demand
 
 BASIS: Final[Callable[[JobState], tuple[object, ...]]] = operator.attrgetter(
-    *(
-        "graph",
-        "options",
-        "requirements",
-        "policy",
-        "plan",
-        "last_plan",
-        "attempt",
-        "slots",
-        "supply.allowed",
-    ),
-    *("share", "trial.taken_back", "trial.unproven", "driver.fixed"),
+    *("graph", "options", "requirements", "policy", "plan", "last_plan", "attempt", "slots"),
+    *("supply.allowed", "share", "trial.taken_back", "trial.unproven", "driver.fixed"),
     *("partitions.repartition", "partitions.refused"),
 )
 """What a `Goal` depends on."""

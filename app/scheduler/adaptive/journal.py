@@ -7,6 +7,9 @@ requirements, the scaling policy and the slot share that count from now on, a fa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from app.model.job_state.failures import Failure
 from app.model.job_state.no_change import NoChange
 from app.model.jobgraph import JobGraph
@@ -16,6 +19,8 @@ from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.model.value import value
+
+T = TypeVar("T")
 
 
 @value
@@ -87,3 +92,8 @@ Told = (
     | LeftAsItIs
     | StatusChanged
 )
+
+
+def facts_of(kind: type[T], told: Iterable[Told]) -> list[T]:
+    """What was ``told`` of that kind, in order."""
+    return [one for one in told if isinstance(one, kind)]

@@ -16,12 +16,9 @@ GONE_KEPT: Final = 1_000
 
 
 def absent_keys(state: JobState) -> list[str]:
-    known = {*state.driver.started, *state.graph.ended}
-    return (
-        [query.key for query in queries(state.graph) if query.key not in known]
-        if state.driver.started
-        else []
-    )
+    started = state.driver.started
+    known = {*started, *state.graph.ended}
+    return [query.key for query in queries(state.graph) if query.key not in known] if started else []
 
 
 def absent_vertices(state: JobState) -> frozenset[str]:

@@ -39,10 +39,8 @@ def is_first(before: RestartState, state: JobState) -> bool:
     strategy of its own: an end of its driver from outside is no reason to wait then."""
     if state.trial.unproven or state.options.restart_strategy != RestartStrategyOptions():
         return False
-    return (
-        state.recovery.strategy.attempts == 1
-        and state.recovery.strategy.next_restart_ms != before.next_restart_ms
-    )
+    now = state.recovery.strategy
+    return now.attempts == 1 and now.next_restart_ms != before.next_restart_ms
 
 
 def on_failure(

@@ -150,7 +150,9 @@ def adopt(draft: Draft) -> bool:
         numbers=numbers_of(graph) if coming.max_parallelism or graph != asked else (),
         refused=None,
     )
+    # It may run on another PySpark.
     draft.set_part("driver", waits=False, fixed=None)
+    # It has nothing to go back to but the version before.
     draft.set_part("trial", watch=None, taken_back=None, unproven=True)
     draft.set_part("recovery", user_errors=(), strategy=RestartState(), creation=RestartState())
     if back:

@@ -17,7 +17,7 @@ from app.model.status import AttemptState
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
-from app.scheduler.adaptive.journal import Told
+from app.scheduler.adaptive.journal import Told, facts_of
 from app.scheduler.adaptive.state import JobState
 from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
@@ -89,7 +89,7 @@ class StepChanges:
         """Add what one step did, and ``told``."""
         self.events.extend(step_events(told, event, after, now_ms))
         self.effects.extend(effects)
-        self.records |= {one.number: one for one in told if isinstance(one, RescaleRecord)}
+        self.records |= {one.number: one for one in facts_of(RescaleRecord, told)}
         is_replaced = after.versions.current != before.versions.current
         if is_replaced:
             self.rows.append(SetVersion(after.versions.current))
@@ -98,9 +98,9 @@ class StepChanges:
             document = json.dumps(to_document(after.graph), separators=(",", ":"))
             self.rows.append(SetGraph(after.versions.current, document))
         # A step stores one version of each, the last that it has told.
-        if requirements := [one for one in told if isinstance(one, Requirements)]:
+        if requirements := facts_of(Requirements, told):
             self.rows.append(AddRequirements(requirements[-1], now_ms))
-        if policies := [one for one in told if isinstance(one, ScalingPolicy)]:
+        if policies := facts_of(ScalingPolicy, told):
             self.rows.append(AddScalingPolicy(policies[-1]))
 
 

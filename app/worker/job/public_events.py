@@ -6,8 +6,8 @@ did not happen. One step may lead through several phases; it is told by where it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final
 
 from app.model.job_state.failures import Failure
 from app.model.job_state.no_change import NoChange
@@ -35,17 +35,13 @@ from app.scheduler.adaptive.journal import (
     Restarted,
     StatusChanged,
     Told,
+    facts_of,
 )
-from app.scheduler.adaptive.state import (
-    CreatingExecutionGraph,
-    Finished,
-    JobState,
-)
+from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
 
 ERROR_MAX_CHARS: Final = 2_000
 """Of a text of a failure. The exception history has more of it."""
 
-T = TypeVar("T")
 Fields = dict[str, Any]
 Facts = tuple[Told, ...]
 _Events = Iterator[tuple[PublicEventType, Fields]]
@@ -60,67 +56,62 @@ def submission_events(state: JobState, now_ms: int) -> tuple[PublicEvent, ...]:
     )
 
 
-def step_events(told: Iterable[Told], event: Event, after: JobState, now_ms: int) -> list[PublicEvent]:
+def step_events(told: Facts, event: Event, after: JobState, now_ms: int) -> list[PublicEvent]:
     """What ``event`` has made of the job, causes first. ``told`` and ``after`` are as `step` returned them."""
-    facts = tuple(told)
     return [
         PublicEvent(kind, now_ms, fields)
         for events_of in _IN_ORDER
-        for kind, fields in events_of(facts, event, after)
+        for kind, fields in events_of(told, event, after)
     ]
-
-
-def _of(kind: type[T], facts: Iterable[Told]) -> list[T]:
-    return [one for one in facts if isinstance(one, kind)]
 
 
 def _declared(facts: Facts, _: Event, after: JobState) -> _Events:
     """Of a graph that has other vertices, and of requests. What counts for a moment only is not told."""
-    for graph in _of(GraphReplaced, facts)[:1]:
+    for graph in facts_of(GraphReplaced, facts)[:1]:
         if after.graph.by_id.keys() != graph.before.by_id.keys():
             yield PublicEventType.GRAPH, _graph(graph.before, after.graph)
-    for requirements in _of(Requirements, facts)[-1:]:
+    for requirements in facts_of(Requirements, facts)[-1:]:
         yield PublicEventType.REQUIREMENTS, _requirements(requirements, _deadline_of(after))
-    for policy in _of(ScalingPolicy, facts)[-1:]:
+    for policy in facts_of(ScalingPolicy, facts)[-1:]:
         yield PublicEventType.SCALING_POLICY, _scaling_policy(policy)
-    for share in _of(SlotShare, facts)[-1:]:
+    for share in facts_of(SlotShare, facts)[-1:]:
         yield PublicEventType.SLOT_SHARE, _slot_share(share)
 
 
 def _failures(facts: Facts, event: Event, _: JobState) -> _Events:
-    for failure in _of(Failure, facts):
+    for failure in facts_of(Failure, facts):
         yield PublicEventType.FAILURE, _failure(failure)
-    for ended in _of(AttemptEnded, facts):
+    for ended in facts_of(AttemptEnded, facts):
         yield PublicEventType.ATTEMPT_ENDED, {"attempt": ended.attempt, "outcome": _outcome(event)}
 
 
 def _rescales(facts: Facts, _: Event, after: JobState) -> _Events:
     """Of records that began, continued and ended. The event of a begin has the decisions of this step."""
-    records = {one.number: one for one in _of(RescaleRecord, facts)}
-    begun = {one.number for one in _of(RecordBegun, facts)}
+    records = {one.number: one for one in facts_of(RescaleRecord, facts)}
+    begun = {one.number for one in facts_of(RecordBegun, facts)}
     for one in facts:
         if isinstance(one, RecordBegun):
             yield PublicEventType.RESCALE_BEGUN, _begun(records[one.number], after)
         elif isinstance(one, RescaleRecord) and not one.is_open:
             yield PublicEventType.RESCALE_ENDED, _ended(one)
     record = after.timeline.open
-    if record is not None and record.number not in begun and _of(Moved, facts):
+    if record is not None and record.number not in begun and facts_of(Moved, facts):
         yield PublicEventType.RESCALE_STEP, {**_naming(record), **_step(record, after)}
 
 
 def _reactions(facts: Facts, _: Event, __: JobState) -> _Events:
-    for restarted in _of(Restarted, facts):
+    for restarted in facts_of(Restarted, facts):
         yield PublicEventType.RESTART, _restart(restarted)
-    for left in _of(LeftAsItIs, facts):
+    for left in facts_of(LeftAsItIs, facts):
         # Each reason when it is new, at each power of ten of its count, and when it is over if that has grown since.
         if _is_power_of_ten(left.decision.count) is not left.over:
             yield PublicEventType.NO_CHANGE, _no_change(left.decision, over=left.over)
 
 
 def _statuses(facts: Facts, _: Event, after: JobState) -> _Events:
-    for begun in _of(AttemptBegun, facts):
+    for begun in facts_of(AttemptBegun, facts):
         yield PublicEventType.ATTEMPT_BEGUN, _attempt(begun, after)
-    changes = _of(StatusChanged, facts)
+    changes = facts_of(StatusChanged, facts)
     if changes and changes[0].before is not changes[-1].after:
         status: Fields = {"status": changes[-1].after.value, "previousStatus": changes[0].before.value}
         if isinstance(after.phase, Finished) and after.phase.cause is not None:

@@ -24,7 +24,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.journal import Told
+from app.scheduler.adaptive.journal import Told, facts_of
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.step import initial_state, step
@@ -97,7 +97,7 @@ class BatchJob:
         self.now_ms += after_ms
         self.state, self.effects, self.told = step(self.state, event, self.now_ms)
         validate(self.state, self.told)
-        self.closed = [one for one in self.told if isinstance(one, RescaleRecord) and not one.is_open]
+        self.closed = [one for one in facts_of(RescaleRecord, self.told) if not one.is_open]
         return self
 
     @property

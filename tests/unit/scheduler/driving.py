@@ -35,7 +35,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.journal import Told
+from app.scheduler.adaptive.journal import Told, facts_of
 from app.scheduler.adaptive.resources import stabilization_ms
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.explain import explain
@@ -199,7 +199,7 @@ class Job:
         self.state, self.effects, facts = step(before, event, self.now_ms)
         self.history.extend(self.effects)
         self.check(facts)
-        closed = [one for one in facts if isinstance(one, RescaleRecord) and not one.is_open]
+        closed = [one for one in facts_of(RescaleRecord, facts) if not one.is_open]
         self._tell(before, event, facts, closed)
         self.records.extend(closed)
         return self
