@@ -142,9 +142,11 @@ class BoundsByName:
             for key, flow in flows_of(former).items()
             for vertex, _ in flow
         }
+        # The version may free slots for bounds that waited: then they are applied in the same step.
+        begun = dict([pair for one in state.queued if one.begun is not None for pair in one.bounds])
         for vertex, bounds in wanted:
             own = former.by_id.get(vertex)
-            if awaits(former) or own is None:
+            if awaits(former) or own is None or begun.get(vertex) == bounds:
                 continue
             most, kept = own.max_parallelism, before[vertex]
             allowed = [Bounds(min(kept.lower, most), min(kept.upper, most))]

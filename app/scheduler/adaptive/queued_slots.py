@@ -3,7 +3,7 @@
 A patch has its slots when each of its vertices can have the tasks of the upper bound that it raises, or of the lower
 bound if it raises only that. A bound that it lowers needs no slots, and other vertices may be short of slots. The
 oldest patch is looked at first, and a later one has its slots only if the patches before it keep theirs. But a job that
-cannot run by the bounds that hold, and can by the queued ones, does not wait.
+cannot run by the bounds that hold, and can by queued ones, does not wait with those that it needs for that.
 """
 
 from __future__ import annotations
@@ -88,14 +88,21 @@ class QueuedSlots:
 
     def _with_their_slots(self) -> tuple[Patch, ...]:
         queued, usable = self._state.queued, self._state.usable_slots
-        if self.least_without() is not None:
-            return queued
-        found: tuple[Patch, ...] = ()
+        found = needed = () if self.least_without() is None else self._needed_to_run()
         for one in queued:
             tried = (*found, one)
-            if self._suffices(tried, usable):
+            if one not in needed and self._suffices(tried, usable, without=needed):
                 found = tried
         return found
+
+    def _needed_to_run(self) -> tuple[Patch, ...]:
+        """The patches without which the job cannot run, the oldest first where others would do."""
+        needed = self._state.queued
+        for one in reversed(needed):
+            others = tuple([each for each in needed if each is not one])
+            if self.demand(others).minimal <= self._state.usable_slots:
+                needed = others
+        return needed
 
     def least_without(self) -> int | None:
         """The slots that the job needs without the queue, if it cannot have them and can run by the whole queue."""
@@ -135,12 +142,13 @@ class QueuedSlots:
             graph = state.with_wanted_partitions(declared)
         return Demand.of(graph, declared)
 
-    def _suffices(self, patches: Sequence[Patch], slots: int) -> bool:
-        """Whether each of ``patches`` has its slots if all of them are applied."""
+    def _suffices(self, patches: Sequence[Patch], slots: int, without: Sequence[Patch] = ()) -> bool:
+        """Whether each of ``patches`` but those of ``without`` has its slots if all of them are applied."""
         goal = self.demand(patches)
         least: dict[str, int] = {}
         for one in patches:
-            least |= self._targets(one, goal)
+            if one not in without:
+                least |= self._targets(one, goal)
         now = goal.parallelism(slots) if least else {}
         return now is not None and all(now[vertex] >= count for vertex, count in least.items())
 

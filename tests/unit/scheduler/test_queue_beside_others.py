@@ -299,3 +299,21 @@ def test_what_was_given_up_counts_for_the_bounds_that_hold_only() -> None:
     patch = bounds_declared.patch_of(wanted, within(job, 60, ROLLBACK), {a})
     assert slots_of_queue.demand(()).graph is stateful
     assert slots_of_queue.demand([patch]).graph.by_id[a].max_parallelism == 8
+
+
+def test_a_job_that_cannot_run_takes_only_those_bounds_that_it_needs() -> None:
+    job = Job(group_graph(["a", "b"]), lower=2, upper=2).run(held=4)
+    for who, wanted in (("ann", {"a": (1, 8), "b": (2, 2)}), ("carl", {"a": (1, 8), "b": (2, 8)})):
+        put(job, within(job, 600, ROLLBACK), who=who, **wanted)
+    first, second = job.state.queued
+    job.hold(3)
+    assert declared(job) == [(1, 8), (2, 2)], "those of ann let it run, and those of carl would not"
+    assert (waits(job), first.version) == ([second.version], job.state.queued[0].version)
+
+
+def test_of_bounds_that_would_do_the_oldest_are_taken() -> None:
+    job = Job(group_graph(["a", "b"]), lower=2, upper=2).run(held=4)
+    put(job, within(job, 600, ROLLBACK), a=(1, 8), b=(2, 2))
+    put(job, within(job, 600, ROLLBACK), a=(1, 8), b=(1, 8))
+    job.hold(3)
+    assert declared(job) == [(1, 8), (2, 2)]
