@@ -82,6 +82,7 @@ class Attempt(BaseAttempt):
             lock_file=self._lock_file,
             may_commit=self._may_commit,
             limit_ms=self.spec.batch_timeout_ms,
+            target_ms=self.spec.batch_target_ms,
             measure_load=self.spec.measure_load,
             between_batches=self._trim,
             # On one host all state is in this process.
@@ -168,7 +169,7 @@ class Attempt(BaseAttempt):
         if running is None:
             return
         now_ms = epoch_ms()
-        happening = running.with_files(happening)
+        happening = running.with_intake(happening)
         run, plan = running.committed(happening, now_ms)
         if running.query.key not in self._past_first_batch:
             self._past_first_batch.add(running.query.key)

@@ -34,6 +34,9 @@ _starting = threading.Lock()
 class Passage(Protocol):
     """What a batch passes, in the thread of its query."""
 
+    def open(self, execution: Any) -> None:
+        """The query has its gate, and has planned nothing yet. ``execution``: Spark's, of the query."""
+
     def begin(self, batch_id: int) -> None:
         """The batch is planned. None of its rows reach the sink before this has returned; if it raises, none will."""
 
@@ -77,7 +80,9 @@ class _Starting(Listener):
         try:
             query, passage = self._manager.get(event.id()), self._passage()
             if query is not None and passage is not None:
-                _put_before(java_field(query, "_streamingQuery").get(query), passage)
+                execution = java_field(query, "_streamingQuery").get(query)
+                _put_before(execution, passage)
+                passage.open(execution)
             # Else it has been stopped already.
             self.error = None
         except Exception as error:

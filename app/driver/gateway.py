@@ -62,6 +62,9 @@ class Gateway:
 
     # -- in the thread of the query
 
+    def open(self, execution: Any) -> None:
+        self._query.opens(execution)
+
     def begin(self, batch_id: int) -> None:
         with self._lock:
             if self._stopping:

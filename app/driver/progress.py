@@ -13,7 +13,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from app.driver.failures import one_line
-from app.model.protocol import TOPICS_TOLD
+from app.model.protocol import TOPICS_TOLD, IntakeReason
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,21 @@ def measured(what: str, read: Callable[[], T], otherwise: T) -> T:
 
 
 @dataclass(frozen=True, slots=True)
+class IntakeLimit:
+    """Of what a source gives to a batch at most: ``most`` of ``unit``. None: it has no limit of ours; ``why`` not, if
+    batches take longer than they should."""
+
+    unit: str = ""
+    most: int | None = None
+    why: IntakeReason = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTold:
     """What a source gave to a batch. ``waiting``: records that waited there when Spark planned it, beyond its own; None
     if it is not known. ``topics``: of Kafka, how many of them are in which topic; ``lag_max``: in the partition with
     most. ``log``: of files, the numbers in the source's log up to which files had been read before the batch and with
-    it; ``files``, ``size_bytes``: those that wait, see `FileBacklog`."""
+    it; ``files``, ``size_bytes``: those that wait, see `FileBacklog`. ``limit``: of the next batch."""
 
     rows: int
     waiting: int | None = None
@@ -47,6 +57,7 @@ class SourceTold:
     log: tuple[int, int] | None = None
     files: int | None = None
     size_bytes: int | None = None
+    limit: IntakeLimit = IntakeLimit()
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,8 @@ def compiled(jvm: Any, source: str, loader: Any) -> Any:
     this package. It sees what the class loader ``loader`` has."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
+    # Without it calls of static methods of interfaces are refused.
+    compiler.setTargetVersion(8)
     compiler.cook(Path(__file__).with_name(source).read_text(encoding="ascii"))
     return compiler
 

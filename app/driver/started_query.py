@@ -24,6 +24,7 @@ from app.driver.file_backlog import FileBacklog
 from app.driver.gap_meter import GapMeter
 from app.driver.gate import start_behind
 from app.driver.gateway import BatchRun, Gateway
+from app.driver.intake import INTAKE_NOTE, Intake
 from app.driver.load import spark_figures
 from app.driver.plans import DriverPlan
 from app.driver.program.asked import Asked, Shared
@@ -37,6 +38,8 @@ from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import copy_of_writer, execution_of, replace_frame
 
+_LIMITED = ("processing-time", "available-now")
+"""The triggers of which a batch need not have all that waits."""
 _POLL_S = 0.1
 # A query without data is seen at each look, unless a look at its sources takes long.
 _IDLE_S = 5.0
@@ -101,6 +104,11 @@ class StartedQuery:
         if asked.place is not None:
             check_planned_files(asked.place, notes=asked.own_dir, may_be_gone=asked.files_may_be_gone)
         frame = asked.frame_at(self._plans.current.parallelism)
+        self._intake = Intake(
+            self._begun_in / INTAKE_NOTE,
+            target_ms=self._shared.target_ms,
+            may_limit=not self._once and asked.facts.trigger in _LIMITED,
+        )
         spark_query = start_behind(self.gateway, asked.session, partial(self._begin, frame))
         self._spark_query = spark_query
         self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
@@ -123,6 +131,10 @@ class StartedQuery:
 
     # -- in the thread of the query, by its gateway
 
+    def opens(self, execution: Any) -> None:
+        """Nothing of it is planned yet."""
+        self._intake.begin(execution)
+
     def begins(self, batch_id: int) -> None:
         """The first of a batch: nothing of it has run."""
         self.asked.upkeep.begins(self, batch_id)
@@ -143,6 +155,7 @@ class StartedQuery:
     def written(self, batch_id: int) -> None:
         """Spark's sink has the batch, and its commit is next."""
         self.asked.upkeep.written(batch_id)
+        self._intake.batch_ended(self.gateway.batch_age_s * 1000)
 
     # -- what happened
 
@@ -157,9 +170,11 @@ class StartedQuery:
         if self.is_active:
             self._valves.set(self._plans.current.parallelism)
 
-    def with_files(self, happening: Committed) -> Committed:
-        """With what waits at its sources of files."""
-        return replace(happening, sources=self._files.told(happening.sources))
+    def with_intake(self, happening: Committed) -> Committed:
+        """With what waits at its sources of files, and how much of what waits the next batch gets."""
+        sources = enumerate(self._files.told(happening.sources))
+        limit = self._intake.limit_of
+        return replace(happening, sources=tuple(replace(each, limit=limit(place)) for place, each in sources))
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""

@@ -10,6 +10,7 @@ from typing import Final
 from app.load.figures import QueryTrend, VertexRates, trend_of, vertex_rates
 from app.load.reported import Load
 from app.model.jobgraph import JobGraph
+from app.model.protocol import IntakeReason, VertexBatch
 from app.model.sentences import duration_in_words
 
 LIMITED_MS: Final = 800
@@ -22,6 +23,12 @@ QUIET_LEAST_MS: Final = 10_000
 SKEW_LEAST: Final = 2.0
 SKEW_BUSIEST_MS: Final = 100
 """Milliseconds per second. In a vertex whose longest tasks take less, skew delays nothing."""
+
+
+_WHY: Final[dict[IntakeReason, str]] = {
+    "no-admission-control": "Spark cannot tell this source how much to give",
+    "keeps-time": "their size decides which rows are late, so it is limited only if the job sets slotwise.batch.target",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,9 @@ def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: i
         ]
         name = vertices[-1].name if len(load.queries) > 1 and vertices else ""
         trend = trend_of(query, now_ms)
-        found += query_sentences(trend, vertices, query=name, is_idle=load.is_idle(query))
+        is_idle = load.is_idle(query)
+        found += query_sentences(trend, vertices, query=name, is_idle=is_idle)
+        found += [] if is_idle else intake_sentences(query.latest.report.vertices, graph)
     return found
 
 
@@ -112,6 +121,23 @@ def backlog_sentence(trend: QueryTrend, query: str = "") -> str | None:
         done = f"and are worked off in {duration_in_words(left_ms)} at this rate"
         return f"{_subject(query)} catches up: {waits}, {done}."
     return f"{_subject(query)} does not catch up: {waits}, and their number stays about the same."
+
+
+def intake_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[str]:
+    """On the sources of a query whose batches are kept short, or should be."""
+    found = []
+    for each in batches:
+        name = graph.by_id[each.vertex_id].name
+        if each.intake_limit is not None:
+            found.append(
+                f"{name} gives at most {each.intake_limit:,} {each.intake_unit} to the next batch: more would take "
+                "longer than slotwise.batch.target."
+            )
+        elif each.intake_why:
+            found.append(
+                f"Batches take longer than they should, and have all that waits at {name}: {_WHY[each.intake_why]}."
+            )
+    return found
 
 
 def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:

@@ -140,6 +140,8 @@ class JobOptions:
     ``local_timeout_ms``: how long a query may take to commit a batch after it was restarted alone, 0: none is.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none; ``batch_trigger`` available-now: the job ends when it has read what is there.
+    ``batch_target_ms``: how long a micro-batch of a job that falls behind should take, 0 for no matter how long; None:
+    10 s, but for queries whose results depend on the size of batches.
     ``measure_load``: its driver reports all that it can know of the load.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
     longer than `start_timeout_ms` an attempt may take that redistributes state first; ``cluster_start_ms`` is how much
@@ -168,6 +170,7 @@ class JobOptions:
     stop_timeout_ms: int = _slotwise("driver.stop-timeout", POSITIVE_DURATION, 30_000)
     batch_timeout_ms: int = _slotwise("batch.timeout", DURATION, 0)
     batch_interval_ms: int = _slotwise("batch.interval", DURATION, 0)
+    batch_target_ms: int | None = _slotwise("batch.target", DURATION, None)
     batch_trigger: str = _slotwise("batch.trigger", TRIGGER, "processing-time")
     measure_load: bool = _slotwise("metrics.load", BOOLEAN, True)
     apply_timeout_ms: int = _slotwise("rescale.apply-timeout", POSITIVE_DURATION, 60_000)
@@ -315,6 +318,7 @@ _STREAMING_ONLY: Final = frozenset(
     _SCHEDULER + "submission.resource-stabilization-timeout",
     "slotwise.batch.timeout",
     "slotwise.batch.interval",
+    "slotwise.batch.target",
     "slotwise.batch.trigger",
     "slotwise.metrics.load",
     "slotwise.rescale.apply-timeout",

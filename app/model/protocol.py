@@ -36,6 +36,10 @@ REPORT_LIMIT_CHARS = 4 * 1024 * 1024
 TOPICS_TOLD = 20
 """Of a source, however many topics it reads."""
 
+IntakeReason = Literal["", "no-admission-control", "keeps-time"]
+"""Why the batches of a source are not kept short. Spark cannot tell it how much to give; or the size of batches decides
+which rows are late, and the job has not asked for it."""
+
 StopOrder = Literal["none", "kill", "boundary", "drain"]
 
 
@@ -56,7 +60,8 @@ class DriverSpec:
     ``private``: directories in which no source and no sink may lie. ``working_dir``: that of the job. ``home``: the
     name of the server's data directory.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
-    data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
+    data. ``batch_target_ms``: see `app.driver.intake`.
+    ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md). ``since_ms``: when the change began that
     the attempt is for, 0 if that is not known. ``on_trial``: the graph has the vertices of the version before, and each
     query of the program is compared with what that had, before its first batch. ``repartition_timeout_ms``: for how
@@ -81,6 +86,7 @@ class DriverSpec:
     spark_conf: dict[str, str] = field(default_factory=dict)
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
+    batch_target_ms: int | None = None
     available_now: bool = False
     measure_load: bool = True
     executors: int = 0
@@ -150,7 +156,9 @@ class VertexBatch:
     vertex' work. ``state_rows``, ``state_bytes``: of all its state after the batch. ``backlog_rows``: of a source, the
     records that waited there beyond the batch when Spark planned it. Of Kafka also by topic, of `TOPICS_TOLD` topics
     with most of them, and ``lag_max_rows``: of the partition with most. Of files ``backlog_files`` and
-    ``backlog_bytes`` are those that no batch has read, and ``backlog_rows`` is an estimate.
+    ``backlog_bytes`` are those that no batch has read, and ``backlog_rows`` is an estimate. ``intake_limit``: the most
+    ``intake_unit``, rows or files, that a source gives to the next batch, if Slotwise has set a limit; ``intake_why``:
+    why not, where batches take longer than they should.
     """
 
     vertex_id: str
@@ -170,6 +178,9 @@ class VertexBatch:
     lag_max_rows: int | None = None
     backlog_files: int | None = None
     backlog_bytes: int | None = None
+    intake_limit: int | None = None
+    intake_unit: str = ""
+    intake_why: IntakeReason = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,7 @@ def vertex_batches(
 
 
 def _backlog(source: SourceTold | None) -> dict[str, Any]:
-    """The fields that tell what waits at a source."""
+    """The fields that tell what waits at a source, and how much of it the next batch gets."""
     if source is None:
         return {}
     return {
@@ -272,6 +272,9 @@ def _backlog(source: SourceTold | None) -> dict[str, Any]:
         "lag_max_rows": source.lag_max,
         "backlog_files": source.files,
         "backlog_bytes": source.size_bytes,
+        "intake_limit": source.limit.most,
+        "intake_unit": source.limit.unit,
+        "intake_why": source.limit.why,
     }
 
 

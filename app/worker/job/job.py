@@ -366,6 +366,7 @@ class Job:
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
+            batch_target_ms=state.options.batch_target_ms,
             available_now=state.options.batch_trigger == "available-now",
             measure_load=state.options.measure_load,
             executors=0 if cluster is None else held,

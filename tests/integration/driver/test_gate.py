@@ -29,6 +29,9 @@ class Passed:
         self.told: list[tuple[str, int]] = []
         self._last = last
 
+    def open(self, execution: Any) -> None:
+        assert execution.lastExecution() is None
+
     def begin(self, batch_id: int) -> None:
         if batch_id == self._last:
             raise BoundaryStop

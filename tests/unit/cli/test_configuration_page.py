@@ -44,6 +44,7 @@ def test_every_option_is_there_with_its_default() -> None:
     shown = rows("Options of a job", None)
     assert shown.keys() == OPTIONS.keys()
     found, errors = JobOptions.parse(shown)
-    # What is left to the scheduler, and what it does as long as nothing is set, is explained in words.
+    # What is left to the scheduler or the driver, and what they do as long as nothing is set, is explained in words.
     said = {name: replace(getattr(JobOptions(), name), is_set=True) for name in STRATEGIES}
-    assert errors == [] and found == replace(JobOptions(), submission_stabilization_ms=0, **said)
+    left = {"submission_stabilization_ms": 0, "batch_target_ms": 10_000}
+    assert errors == [] and found == replace(JobOptions(), **left, **said)

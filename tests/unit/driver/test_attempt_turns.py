@@ -61,7 +61,7 @@ def test_a_batch_of_whose_vertices_nothing_can_be_read_is_told(monkeypatch: pyte
     running = SimpleNamespace(
         query=SimpleNamespace(key="sink"),
         query_id="id",
-        with_files=lambda happening: happening,
+        with_intake=lambda happening: happening,
         committed=lambda *_: (
             SimpleNamespace(started_ms=1, output_rows=2, state_is_even=True),
             SimpleNamespace(version=1, whole=True),

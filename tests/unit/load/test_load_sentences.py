@@ -175,3 +175,32 @@ def test_a_job_that_has_said_that_it_is_idle_is_not_said_to_hang() -> None:
     for idle, sentences in (((told.source,), 0), ((), 1)):
         told.load.note(Report(99, at_ms(30), "executors", idle_queries=idle), 1, told.graph, at_ms(30))
         assert len(load_sentences(told.load, told.graph, upper, at_ms(65))) == sentences
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (
+            {"intake_limit": 5_000, "intake_unit": "rows"},
+            "source gives at most 5,000 rows to the next batch: more would take longer than slotwise.batch.target.",
+        ),
+        (
+            {"intake_why": "no-admission-control"},
+            "Batches take longer than they should, and have all that waits at source: Spark cannot tell this source "
+            "how much to give.",
+        ),
+        (
+            {"intake_why": "keeps-time"},
+            "Batches take longer than they should, and have all that waits at source: their size decides which rows "
+            "are late, so it is limited only if the job sets slotwise.batch.target.",
+        ),
+    ],
+)
+def test_a_source_says_how_much_the_next_batch_gets_and_why_it_is_not_less(
+    told: dict[str, Any], expected: str
+) -> None:
+    job = Reporting()
+    job.batch(0, 1, 100, vertices=(VertexBatch(job.source, 1, 1, 100, 100, **told),))
+    assert load_sentences(job.load, job.graph, {}, at_ms(2))[-1:] == [expected]
+    job.load.note(Report(99, at_ms(2), "executors", idle_queries=(job.source,)), 1, job.graph, at_ms(2))
+    assert load_sentences(job.load, job.graph, {}, at_ms(3)) == [], "it has nothing to do"
