@@ -4,6 +4,8 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.IdentityHashMap;
+import java.util.Map;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
@@ -20,6 +22,8 @@ public final class Intake {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Class[] NONE = new Class[0];
     private static final Object[] NOTHING = new Object[0];
+    /** The limit of a source in Python. */
+    private static final String OF_PYTHON = "PythonStreamingSourceReadLimit";
     private final Object execution;
     private final ArrayList sources = new ArrayList();
     /** The program's own limits. */
@@ -27,8 +31,18 @@ public final class Intake {
     /** Of sources of files: the number of the newest batch of files that is known. */
     private final IdentityHashMap newest = new IdentityHashMap();
 
+    /** For the thread of the query alone, which makes the plan if there is none yet: its sources come with that. */
     public Intake(Object execution) throws Exception {
         this.execution = execution;
+        // Spark itself makes the plan in this session.
+        scala.Option before = SparkSession.getActiveSession();
+        SparkSession.setActiveSession((SparkSession) got(execution, "sparkSessionForStream"));
+        try {
+            got(execution, "logicalPlan");
+        } finally {
+            if (before.isDefined()) SparkSession.setActiveSession((SparkSession) before.get());
+            else SparkSession.clearActiveSession();
+        }
         scala.collection.Iterator each = ((scala.collection.Seq) ((scala.collection.Seq) got(execution, "sources")).distinct()).iterator();
         while (each.hasNext()) {
             Object source = each.next();
@@ -45,7 +59,7 @@ public final class Intake {
 
     private static boolean keepsTime(LogicalPlan node) {
         if (!node.isStreaming()) return false;
-        String kind = node.getClass().getSimpleName();
+        String kind = kind(node);
         if (kind.equals("EventTimeWatermark")) return true;
         int streams = 0;
         for (scala.collection.Iterator children = node.children().iterator(); children.hasNext(); ) {
@@ -59,7 +73,7 @@ public final class Intake {
     /** The least time between the starts of two batches, in ms. */
     public long intervalMs() throws Exception {
         Object trigger = got(execution, "trigger");
-        if (!trigger.getClass().getSimpleName().equals("ProcessingTimeTrigger")) return 0;
+        if (!kind(trigger).equals("ProcessingTimeTrigger")) return 0;
         return ((Number) got(trigger, "intervalMs")).longValue();
     }
 
@@ -97,21 +111,38 @@ public final class Intake {
         }
     }
 
-    private String unit(Object source) {
+    private String unit(Object source) throws Exception {
         ReadLimit limit = (ReadLimit) own.get(source);
         if (limit == null || !(source instanceof SupportsAdmissionControl)) return null;
-        // A source may fail with a limit of a kind that it does not know, and ignores what it need not follow.
-        if (limit instanceof ReadMaxFiles || (isOfFiles(source) && limit instanceof ReadAllAvailable)) return "files";
-        String kind = source.getClass().getSimpleName();
+        // A source may fail with a limit of a kind that it does not know: so it gets the one that it has by itself.
+        if (limit instanceof ReadMaxFiles) return "files";
+        String kind = kind(source);
+        if (isOfFiles(source)) return limit instanceof ReadAllAvailable && !latestFirst(source) ? "files" : null;
         if (kind.equals("KafkaMicroBatchStream")) return "rows";
-        return limit instanceof ReadMaxRows && !kind.equals("RatePerMicroBatchStream") ? "rows" : null;
+        // The last of these gives what its option says, whatever it is told.
+        if (most(limit) < 0 || kind.equals("RatePerMicroBatchStream")) return null;
+        return limit instanceof ReadMaxRows || kind(limit).equals(OF_PYTHON) ? "rows" : null;
     }
 
     private static boolean isOfFiles(Object source) {
-        return source.getClass().getSimpleName().equals("FileStreamSource");
+        return kind(source).equals("FileStreamSource");
     }
 
-    private static long most(ReadLimit limit) {
+    /** It passes over files that are older by maxFileAge than the newest it has read, unless its options limit it. */
+    private static boolean latestFirst(Object source) throws Exception {
+        return ((Boolean) got(own(source, "sourceOptions"), "latestFirst")).booleanValue();
+    }
+
+    private static String kind(Object instance) {
+        return instance.getClass().getSimpleName();
+    }
+
+    private static long most(ReadLimit limit) throws Exception {
+        if (kind(limit).equals(OF_PYTHON)) {
+            Map told = (Map) JSON.readValue((String) got(limit, "json"), Map.class);
+            Object rows = told.get("_type").equals("ReadMaxRows") ? told.get("max_rows") : null;
+            return rows == null ? -1 : ((Number) rows).longValue();
+        }
         if (limit instanceof ReadMaxFiles) return ((ReadMaxFiles) limit).maxFiles();
         if (limit instanceof ReadMaxRows) return ((ReadMaxRows) limit).maxRows();
         long least = -1;
@@ -126,7 +157,11 @@ public final class Intake {
     }
 
     /** At most so many rows, and at least as many as the program wants. */
-    private static ReadLimit rowLimit(ReadLimit own, long most) {
+    private static ReadLimit rowLimit(ReadLimit own, long most) throws Exception {
+        if (kind(own).equals(OF_PYTHON)) {
+            String told = "{\"_type\": \"ReadMaxRows\", \"max_rows\": " + most + "}";
+            return (ReadLimit) own.getClass().getConstructor(new Class[] {String.class}).newInstance(new Object[] {told});
+        }
         ReadLimit limit = ReadLimit.maxRows(most);
         ReadLimit[] parts = own instanceof CompositeReadLimit
             ? ((CompositeReadLimit) own).getReadLimits() : new ReadLimit[] {own};
@@ -156,7 +191,7 @@ public final class Intake {
 
     private static long rows(Object source, SparkPlan node) throws Exception {
         long found = 0;
-        if (node.getClass().getSimpleName().equals("MicroBatchScanExec") && got(node, "stream") == source) {
+        if (kind(node).equals("MicroBatchScanExec") && got(node, "stream") == source) {
             scala.Option metric = node.metrics().get("numOutputRows");
             if (metric.isDefined()) found = ((Number) ((AccumulatorV2) metric.get()).value()).longValue();
         }

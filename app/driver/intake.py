@@ -31,6 +31,9 @@ _GROWTH: Final = 4
 """By this the limit of short batches grows that leave something behind."""
 _FULL: Final = 0.9
 """A batch with at least this part of its limit has left something behind."""
+_QUIET_BATCHES: Final = 3
+"""After so many short batches in a row that leave nothing behind there are no limits any more. One alone says little:
+Spark may have given a batch the rest of the files that it had listed, before it lists those that have come since."""
 _CLOSE: Final = 0.1
 """A limit that would change by less stays."""
 _INTERVALS: Final = 1.25
@@ -48,6 +51,11 @@ class Taken:
     own: int | None
 
 
+def is_full(taken: Taken, limit: int) -> bool:
+    """Whether the batch may have left something behind, as far as it is known."""
+    return taken.count is None or taken.count >= _FULL * limit
+
+
 def next_limit(taken: Taken, limit: int | None, took_ms: float, target_ms: float) -> int | None:
     """The limit of the batch after one that had ``limit`` and took ``took_ms``; None: that of the program."""
     # What a sink reads twice, Spark has counted twice.
@@ -56,10 +64,10 @@ def next_limit(taken: Taken, limit: int | None, took_ms: float, target_ms: float
         return limit
     if took_ms >= _LONG * target_ms:
         wanted = max(1, round(count * target_ms / took_ms))
-    elif limit is not None and count >= _FULL * limit:
+    elif limit is not None and is_full(taken, limit):
         wanted = _GROWTH * limit
     else:
-        return None
+        return limit
     if taken.own is not None and wanted >= taken.own:
         return None
     if limit is not None and abs(wanted - limit) <= _CLOSE * limit:
@@ -94,6 +102,7 @@ class Intake:
         self._is_off = not may_limit or not self._target_ms
         self._make = make
         self._keeps_time = False
+        self._quiet_batches = 0
         self._execution: Any = None
         self._java: Any = None
         # By the place of the source. The thread of the attempt reads it: it is never changed in place.
@@ -107,8 +116,6 @@ class Intake:
 
     def _begin(self) -> None:
         known = [IntakeLimit(*each) for each in json.loads(self._note.read_text(encoding="utf-8"))]
-        # Now it has sources.
-        self._execution.logicalPlan()
         self._open()
         told = self._taken()
         if len(told) != len(known):
@@ -143,9 +150,11 @@ class Intake:
             self._open()
         limits = {}
         told = self._taken()
+        self._quiet_batches = self._quiet_batches + 1 if self._is_quiet(told, took_ms) else 0
         for place, taken in enumerate(told):
             before = self.limit_of(place).most
-            limit = self._next(taken, before, took_ms)
+            is_over = self._quiet_batches >= _QUIET_BATCHES
+            limit = IntakeLimit() if is_over else self._next(taken, before, took_ms)
             if limit.most != before:
                 self._java.limit(place, -1 if limit.most is None else limit.most)
             if limit != IntakeLimit():
@@ -160,6 +169,13 @@ class Intake:
         else:
             self._note.unlink(missing_ok=True)
 
+    def _is_quiet(self, told: Sequence[Taken | None], took_ms: float) -> bool:
+        """Whether a batch was short, and has left nothing behind."""
+        return took_ms < _LONG * self._target_ms and not any(
+            taken is not None and (most := self.limit_of(place).most) is not None and is_full(taken, most)
+            for place, taken in enumerate(told)
+        )
+
     def _next(self, taken: Taken | None, before: int | None, took_ms: float) -> IntakeLimit:
         if taken is not None and not self._keeps_time:
             most = next_limit(taken, before, took_ms, self._target_ms)
@@ -169,7 +185,6 @@ class Intake:
         return IntakeLimit(why="keeps-time" if self._keeps_time else "no-admission-control")
 
     def _open(self) -> None:
-        """The plan of the query is there, since a batch has run."""
         java = self._make(self._execution)
         # Smaller batches move a watermark earlier: rows could be too late that one large batch would keep.
         self._keeps_time = not self._is_asked_for and bool(java.keepsTime())

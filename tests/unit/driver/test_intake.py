@@ -23,7 +23,7 @@ TARGET_MS = 10_000
         (1_000, None, 5_000, 2_000),
         # All is well.
         (1_000, None, 2_000, None),
-        (1_000, 5_000, 2_000, None),
+        (1_000, 5_000, 2_000, 5_000),
         # More was left behind than the limit let through, and it took no time.
         (1_000, 1_000, 1_000, 4_000),
         (950, 1_000, 1_000, 4_000),
@@ -53,6 +53,7 @@ def test_never_beyond_what_the_program_allows() -> None:
     assert next_limit(Taken("files", 100, own=100), None, 5_000, TARGET_MS) is None
     assert next_limit(Taken("files", 100, own=100), None, 20_000, TARGET_MS) == 50
     assert next_limit(Taken("files", 50, own=100), 50, 1_000, TARGET_MS) is None
+    assert next_limit(Taken("files", None, own=100), None, 1_000, TARGET_MS) is None
 
 
 def test_a_source_that_does_not_tell_is_taken_to_have_given_all_that_it_may() -> None:
@@ -89,15 +90,6 @@ class Source:
         self.limits.append(most)
 
 
-class Execution:
-    """In the place of Spark's."""
-
-    plans = 0
-
-    def logicalPlan(self) -> None:
-        self.plans += 1
-
-
 @pytest.fixture(autouse=True)
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Notes are written into a directory of the test."""
@@ -107,7 +99,7 @@ def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def begun(source: Source, **of: Any) -> Intake:
     intake = Intake(Path(INTAKE_NOTE), make=lambda _: source, **{"target_ms": None, **of})
-    intake.begin(Execution())
+    intake.begin(None)
     return intake
 
 
@@ -122,8 +114,11 @@ def ran(source: Source, *batches: tuple[int, int], **of: Any) -> Intake:
 
 def test_a_limit_is_told_to_spark_when_it_changes_and_goes_when_nothing_is_left() -> None:
     source = Source()
-    intake = ran(source, (5_000, 50_000), (1_000, 10_000), (100, 1_000), (100, 1_000))
+    quiet = ((100, 1_000),) * 3
+    intake = ran(source, (5_000, 50_000), (1_000, 10_000), *quiet, *quiet)
     assert (source.limits, intake.limit_of(0)) == ([1_000, -1], IntakeLimit())
+    source = Source()
+    assert ran(source, (5_000, 50_000), *quiet[1:], (1_000, 9_800), *quiet[1:]).limit_of(0).most == 1_000
     assert ran(source, (5_000, 50_000)).limit_of(0) == IntakeLimit("rows", 1_000)
 
 
@@ -175,7 +170,7 @@ def test_the_next_run_begins_with_the_limits_of_the_one_before(note: Path) -> No
     ran(Source(), (5_000, 50_000))
     source = Source()
     assert (begun(source).limit_of(0), source.limits) == (IntakeLimit("rows", 1_000), [1_000])
-    ran(Source(), (5_000, 50_000), (100, 1_000))
+    ran(Source(), (5_000, 50_000), *[(100, 1_000)] * 3)
     assert not note.exists()
     assert (begun(source).limit_of(0), source.limits) == (IntakeLimit(), [1_000])
 
