@@ -133,7 +133,7 @@ class Deadlines:
         elif mark.startswith(ROLLED_BACK):
             changed -= self._rolled_back(ledger, wanted, what)
         elif mark in ledger.canceled:
-            changed -= self._canceled(ledger, mark, wanted)
+            changed -= self._canceled(ledger, mark, wanted, changed)
         by_queue |= changed
         changed -= self._wait_again(ledger, wanted, changed)
         for one in ledger.patches:
@@ -227,16 +227,18 @@ class Deadlines:
         self._oracles.count("rolled back")
         return self._comes_back(ledger, one, wanted, what)
 
-    def _canceled(self, ledger: Ledger, mark: str, wanted: Requirements) -> set[str]:
-        """What comes back by the cancellation ``mark``."""
+    def _canceled(self, ledger: Ledger, mark: str, wanted: Requirements, changed: set[str]) -> set[str]:
+        """What comes back by the cancellation ``mark``, of what has ``changed``."""
         number = ledger.canceled[mark]
         # By one change several patches may have been applied.
         back: set[str] = set()
         for one in [one for one in ledger.patches if number in one.records]:
             back |= self._comes_back(ledger, one, wanted, mark)
         now = {vertex for vertex, own in wanted if own == ledger.last.get(vertex)}
-        for one in [one for one in ledger.patches if one.former is not None and one.bounds.keys() <= now]:
-            ledger.patches.remove(one)
+        for one in list(ledger.patches):
+            # What is applied may be by chance what was before the last change of its vertices.
+            if one.former is not None and one.bounds.keys() <= now and one.bounds.keys() & changed:
+                ledger.patches.remove(one)
         return back | now
 
     def _wait_again(self, ledger: Ledger, wanted: Requirements, changed: set[str]) -> set[str]:
