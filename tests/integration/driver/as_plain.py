@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.java import usable_java
-from tests.environments import QUICK_JAVA
+from tests.environments import quick_java
 from tests.integration.driver.harness import DEADLINE_S, Bench, Driver
 from tests.integration.driver.test_program_begin import unknown
 from tests.outputs import rows_of
@@ -71,7 +71,7 @@ def by_plain_python(program: Path, directory: Path, runs: int) -> Outcome:
             [sys.executable, program, "one", "two words"],
             cwd=directory,
             env={**inherited, "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
-            | {"PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA},
+            | {"PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": quick_java()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
