@@ -154,11 +154,12 @@ def test_a_failure_that_nobody_hears_is_written_down(rig: Bench) -> None:
     assert "nothing" in event.error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"table": "t", "mode": "upsert", "keys": "velue"}, "the rows have no column velue"),
-        pytest.param({"table": "t"}, "two columns named X", marks=pytest.mark.long),
+        ({"table": "t"}, "two columns named X"),
     ],
 )
 def test_a_sink_whose_options_do_not_fit_its_columns_is_refused(
@@ -209,6 +210,7 @@ def test_a_jvm_that_does_not_start_is_the_failure_of_the_attempt(
         pytest.param(
             lambda rig: program(rig, f"{WINDOWS}{START}query.awaitTermination()"),
             id="program",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             lambda rig: program(rig, f"{WINDOWS}{START}while query.isActive: pass"),

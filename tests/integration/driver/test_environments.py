@@ -13,7 +13,7 @@ import pytest
 
 from app.model.ids import vertex_id
 from tests.integration.driver.harness import Bench, Driver
-from tests.integration.driver.test_program_attempt import job
+from tests.integration.driver.test_program_attempt import conf, job
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -72,7 +72,7 @@ def test_a_job_finds_what_its_environment_has_and_nothing_else(
     rig.drivers.append(driver)
     driver.wait_ready()
     assert "the warm-up" not in driver.log
-    driver.assign(rig.spec(counting(rig, kind)))
+    driver.assign(rig.spec(counting(rig, kind), **conf()))
     ran = {vertex["vertex_id"] for vertex in rig.wait_batches(1)[0]["vertices"]}
     assert ran == {vertex_id("job", str(vertex["name"])) for vertex in VERTICES}
     assert f"python is {bare_python}" in driver.log
