@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from app.cluster.appcds import ArchiveBuilder
-from app.cluster.java import usable_java
 from app.store import schema
 from tests.databases import PostgresMissing, PostgresServer
-from tests.environments import CACHE
+from tests.environments import archive_builder
 from tests.kafka import KafkaBroker, KafkaMissing
 
 # No example fails for its time: the machine may be busy.
@@ -52,7 +50,7 @@ def chromium() -> str:
 def class_data_archive() -> Path:
     """The archive that servers build once per installation, where those of tests look for it: drivers start seconds
     faster from it."""
-    builder = ArchiveBuilder(CACHE, usable_java())
+    builder = archive_builder()
     assert asyncio.run(builder.ensure()), builder.path.with_suffix(".log").read_text(encoding="utf-8")
     return builder.path
 

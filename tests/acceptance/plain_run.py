@@ -33,7 +33,9 @@ def plain(
     settings = {"spark.ui.enabled": "false", **(config or {})}
     options = [f"--conf {name}={value}" for name, value in settings.items()]
     options += ["--jars", ",".join(kind.jars)] if kind.jars else []
-    submit = f"--master local[{SLOTS}] --driver-memory 512m --driver-java-options {environments.QUICK_JAVA}"
+    submit = (
+        f"--master local[{SLOTS}] --driver-memory 512m --driver-java-options '{environments.quick_java()}'"
+    )
     submit += f" {' '.join(options)} pyspark-shell"
     python = kind.python or sys.executable
     path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"

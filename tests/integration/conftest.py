@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import os
 
-from tests.environments import QUICK_JAVA
+import pytest
 
-# Of the JVM that PySpark starts in the process of the tests.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:+UseSerialGC {QUICK_JAVA}")
+from tests.environments import quick_java
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_java(class_data_archive: object) -> None:
+    """Of the JVM that PySpark starts in the process of the tests, and in those of plain runs."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java())

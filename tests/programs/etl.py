@@ -28,7 +28,7 @@ def rating(customer: str, amount: int) -> str:
 
 joined = (
     tables["orders"]
-    .repartition(64)
+    .repartition(24)
     .join(tables["customers"], "customer_id")
     .join(tables["products"], "product_id")
     .join(tables["stores"], "store_id", "left")

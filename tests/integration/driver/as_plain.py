@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.java import usable_java
-from tests.environments import QUICK_JAVA
+from tests.environments import quick_java
 from tests.integration.driver.harness import DEADLINE_S, Bench, Driver
 from tests.integration.driver.test_program_begin import unknown
 from tests.outputs import rows_of
@@ -71,7 +71,7 @@ def by_plain_python(program: Path, directory: Path, runs: int) -> Outcome:
             [sys.executable, program, "one", "two words"],
             cwd=directory,
             env={**inherited, "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
-            | {"PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA},
+            | {"PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": quick_java()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -97,15 +97,17 @@ def by_a_driver(rig: Bench, document: dict[str, Any], runs: int) -> Outcome:
     return said(output), written(directory)
 
 
-def compare(rig: Bench, text: str, runs: int = 1) -> Outcome:
-    """Run the program ``text`` in both ways, ``runs`` times in one directory; what they agree on."""
+def compare(rig: Bench, text: str, runs: int = 1, *, alike: bool = False) -> Outcome:
+    """Run the program ``text`` in both ways, ``runs`` times in one directory; what they agree on. ``alike``: every run
+    is to be like the first one, so plain Python has one only."""
     document = unknown(rig, text) | {"args": ["one", "two words"]}
     program = rig.artifacts_dir / "job.py"
     with ThreadPoolExecutor() as beside:
-        plain = beside.submit(by_plain_python, program, rig.directory / "plain", runs)
+        plain = beside.submit(by_plain_python, program, rig.directory / "plain", 1 if alike else runs)
         ours = by_a_driver(rig, document, runs)
     log = rig.drivers[-1].log
-    assert ours[0] == plain.result()[0], log
-    assert ours[1] == plain.result()[1], log
+    printed, files = plain.result()
+    assert ours[0] == (printed * runs if alike else printed), log
+    assert ours[1] == files, log
     assert ours[0], "it says something"
     return ours

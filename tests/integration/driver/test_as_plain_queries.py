@@ -246,5 +246,4 @@ def test_a_program_that_removes_its_checkpoint_begins_anew_in_each_run_as_by_pla
 
 def test_a_table_in_memory_begins_anew_in_each_run_as_by_plain_python(rig: Bench) -> None:
     """Spark does not go on from a checkpoint with it."""
-    printed, _ = compare(rig, HEAD + TABLES_IN_MEMORY, runs=2)
-    assert printed[:2] == printed[2:]
+    compare(rig, HEAD + TABLES_IN_MEMORY, runs=2, alike=True)

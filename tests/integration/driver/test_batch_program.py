@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from app.documents.program import parse_program
 from app.model.graphdoc import to_document
 from app.model.graphdoc_program import graph_of
-from tests.integration.driver.harness import Bench, wait_for
+from tests.integration.driver.harness import Bench, Driver, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -111,6 +110,7 @@ def test_an_ordinary_program_finds_what_it_expects(rig: Bench) -> None:
     upper = F.udf(lambda text: text.upper())
     lines = spark.read.text(sys.argv[1].replace("out", "in")).select(upper("value").alias("value"))
     lines.write.mode("overwrite").parquet(sys.argv[1])
+    spark.conf.set("spark.sql.shuffle.partitions", 2)  # so many states are quickly made
     stream = spark.readStream.text(sys.argv[1].replace("out", "in")).groupBy("value").count()
     query = stream.writeStream.outputMode("complete").format("memory").queryName("t")
     query = query.trigger(availableNow=True).start()
@@ -183,25 +183,28 @@ def test_a_program_that_fails_says_where(rig: Bench, text: str, sentence: str) -
     assert driver.exit_status() == 4
 
 
-def test_cancel_fence_and_sigterm_end_it_at_once(rig: Bench, tmp_path: Path) -> None:
-    document = job(rig, TASKS.replace("time.sleep(0.3)", "time.sleep(600)"))
+def in_long_tasks(rig: Bench) -> Driver:
+    driver = rig.start(job(rig, TASKS.replace("time.sleep(0.3)", "time.sleep(600)")))
+    the_end(rig, "running")
+    return driver
 
-    def running() -> Any:
-        the_end(rig, "running")
-        attempt = len(rig.drivers)
-        return wait_for("it runs", lambda: len(rig.control_plane.of_type("running")) == attempt)
 
-    driver = rig.start(document)
-    running()
+def test_cancel_ends_it_at_once(rig: Bench) -> None:
+    driver = in_long_tasks(rig)
     rig.control_plane.order(stop="kill")
     assert driver.exit_status() == 0
-    driver = rig.start(document)
-    running()
+
+
+@pytest.mark.long
+def test_a_fence_ends_it_at_once(rig: Bench) -> None:
+    driver = in_long_tasks(rig)
     rig.control_plane.fenced = True
     assert driver.exit_status() == 3
-    rig.control_plane.fenced = False
-    driver = rig.start(document)
-    running()
+
+
+@pytest.mark.long
+def test_sigterm_ends_it_at_once(rig: Bench) -> None:
+    driver = in_long_tasks(rig)
     driver.process.send_signal(signal.SIGTERM)
     assert the_end(rig, "failed")["outside"]
     assert driver.exit_status() == 4

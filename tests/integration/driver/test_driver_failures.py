@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -97,7 +96,7 @@ def test_a_jvm_whose_heap_is_full_ends_and_the_setting_is_named(
     rig: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = f"{QUICK_JAVA} -Xmx600m"
-    monkeypatch.setattr(Driver, "environment", {"_SLOTWISE_DRIVER_JAVA_OPTIONS": options})
+    monkeypatch.setitem(Driver.environment, "_SLOTWISE_DRIVER_JAVA_OPTIONS", options)
     body = "def f(x): x.sparkSession._sc._gateway.new_array(x.sparkSession._jvm.long, 90_000_000)"
     failed = failure_of(rig, with_python(rig, body))
     assert failed["error"] == (
@@ -155,21 +154,12 @@ def test_a_failure_that_nobody_hears_is_written_down(rig: Bench) -> None:
     assert "nothing" in event.error
 
 
-def test_an_assignment_that_is_not_there_is_said(rig: Bench, tmp_path: Path) -> None:
-    driver = rig.start(counting(rig.directory, rows=None))
-    rig.wait_batches(1)
-    rig.control_plane.order(stop="boundary")
-    wait_for("the stop", lambda: rig.control_plane.of_type("stopped"))
-    driver.assign(tmp_path / "nowhere.json")
-    assert driver.exit_status() == 1
-    assert "nowhere.json cannot be read" in driver.log
-
-
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"table": "t", "mode": "upsert", "keys": "velue"}, "the rows have no column velue"),
-        pytest.param({"table": "t"}, "two columns named X", marks=pytest.mark.long),
+        ({"table": "t"}, "two columns named X"),
     ],
 )
 def test_a_sink_whose_options_do_not_fit_its_columns_is_refused(
@@ -203,7 +193,7 @@ def test_a_vertex_that_is_no_query_fails_the_job_before_any_of_its_sinks_is_writ
 def test_a_jvm_that_does_not_start_is_the_failure_of_the_attempt(
     rig: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Driver, "environment", {"_SLOTWISE_DRIVER_JAVA_OPTIONS": "-Xmx1k"})
+    monkeypatch.setitem(Driver.environment, "_SLOTWISE_DRIVER_JAVA_OPTIONS", "-Xmx1k")
     driver = rig.start(counting(rig.directory, rows=None))
     assert driver.exit_status() == 1
     outcome = read_outcome(rig.directory / "attempt-1")
@@ -217,10 +207,10 @@ def test_a_jvm_that_does_not_start_is_the_failure_of_the_attempt(
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param(lambda rig: counting(rig.directory, rows=None), id="graph"),
         pytest.param(
             lambda rig: program(rig, f"{WINDOWS}{START}query.awaitTermination()"),
             id="program",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             lambda rig: program(rig, f"{WINDOWS}{START}while query.isActive: pass"),
@@ -235,7 +225,15 @@ def test_a_jvm_that_is_killed_is_what_everything_else_follows_from(
 ) -> None:
     driver = rig.start(document(rig))
     wait_for("work", lambda: rig.control_plane.batches or rig.control_plane.of_type("region-progress"))
+    check_that_its_end_is_told(rig, driver, jvm_of(driver))
+
+
+def jvm_of(driver: Driver) -> psutil.Process:
     [jvm] = [each for each in psutil.Process(driver.process.pid).children() if each.name() == "java"]
+    return jvm
+
+
+def check_that_its_end_is_told(rig: Bench, driver: Driver, jvm: psutil.Process) -> None:
     jvm.kill()
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
     assert failed["error"].startswith("The driver's JVM was killed by signal 9 (SIGKILL)"), failed
@@ -243,10 +241,11 @@ def test_a_jvm_that_is_killed_is_what_everything_else_follows_from(
     assert driver.exit_status() == 4
 
 
-def test_a_jvm_that_is_suspended_makes_the_driver_silent(rig: Bench) -> None:
+def test_a_jvm_that_is_suspended_makes_the_driver_silent_and_its_end_is_told(rig: Bench) -> None:
+    """Of a graph document."""
     driver = rig.start(counting(rig.directory, rows=None))
     wait_for("work", lambda: rig.control_plane.batches)
-    [jvm] = [each for each in psutil.Process(driver.process.pid).children() if each.name() == "java"]
+    jvm = jvm_of(driver)
 
     def asked() -> int:
         return sum("/orders" in call["path"] for call in rig.control_plane.calls)
@@ -260,3 +259,4 @@ def test_a_jvm_that_is_suspended_makes_the_driver_silent(rig: Bench) -> None:
     assert asked() == before
     jvm.resume()
     wait_for("it asks for its orders again", lambda: asked() > before)
+    check_that_its_end_is_told(rig, driver, jvm)

@@ -60,13 +60,13 @@ def test_fifty_rescales_in_place_give_the_decided_tasks_and_exact_counts(rig: Be
 
 
 @pytest.mark.timeout(600)
-def test_a_query_without_data_takes_up_a_plan_at_once(rig: Bench) -> None:
+def test_a_query_without_data_takes_up_a_plan_at_once_and_is_killed(rig: Bench) -> None:
     document = counting(rig.directory, rows=500, rows_per_second=100_000)
     # A directory that stays empty has no data, and is not exhausted.
     source = rig.directory / "in"
     source.mkdir()
     document["vertices"][0]["source"] = {"format": "csv", "path": str(source), "schema": "value BIGINT"}
-    rig.start(document, {"numbers": 2, "counts": 4})
+    driver = rig.start(document, {"numbers": 2, "counts": 4})
     wait_for("the first plan", lambda: rig.control_plane.of_type("plan-applied"))
     rig.change_plan(document, 1_000, {"numbers": 3, "counts": 5})
     wait_for(
@@ -83,3 +83,5 @@ def test_a_query_without_data_takes_up_a_plan_at_once(rig: Bench) -> None:
     ids = {vertex.name: vertex.id for vertex in parse_document(document).vertices}
     assert tasks_of(batch, ids["numbers"]) == (3, 3)
     assert tasks_of(batch, ids["counts"]) == (5, 5)
+    rig.control_plane.order(stop="kill")
+    assert driver.exit_status() == 0

@@ -36,7 +36,7 @@ def rows_of(rig: Bench) -> int:
 
 def test_a_finite_source_ends_the_job_of_a_warm_driver(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     # As a server does, so that the job gets the SparkContext of the warm-up.
-    monkeypatch.setattr(Driver, "environment", {"_SLOTWISE_DRIVER_WARM_MASTER": "local[8]"})
+    monkeypatch.setitem(Driver.environment, "_SLOTWISE_DRIVER_WARM_MASTER", "local[8]")
     driver = Driver(rig.directory / "run", warm=True)
     rig.drivers.append(driver)
     driver.wait_ready()
@@ -98,7 +98,9 @@ def answers_to_strangers(pid: int) -> list[bytes]:
     return answers
 
 
-def test_a_boundary_stop_leaves_the_process_to_the_next_attempt_which_is_killed(rig: Bench) -> None:
+def test_a_boundary_stop_leaves_the_process_to_the_next_attempt_whose_assignment_must_be_there(
+    rig: Bench,
+) -> None:
     document = counting(rig.directory, rows=None)
     driver = rig.start(document, {"counts": 3})
     first = rig.wait_batches(3)[0]
@@ -126,8 +128,11 @@ def test_a_boundary_stop_leaves_the_process_to_the_next_attempt_which_is_killed(
     # Nor do the Python processes of the first attempt complain that it has ended. (Spark tells of the stop within a
     # line, if it came when a batch was about to begin.)
     assert "\nTraceback" not in driver.log, driver.log
-    rig.control_plane.order(stop="kill")
-    assert driver.exit_status() == 0
+    rig.control_plane.order(stop="boundary")
+    wait_for("the next stop", lambda: rig.control_plane.of_type("stopped"))
+    driver.assign(rig.directory / "nowhere.json")
+    assert driver.exit_status() == 1
+    assert "nowhere.json cannot be read" in driver.log
 
 
 @pytest.mark.long

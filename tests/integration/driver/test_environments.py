@@ -13,7 +13,7 @@ import pytest
 
 from app.model.ids import vertex_id
 from tests.integration.driver.harness import Bench, Driver
-from tests.integration.driver.test_program_attempt import job
+from tests.integration.driver.test_program_attempt import conf, job
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -61,19 +61,18 @@ def counting(rig: Bench, kind: str) -> dict[str, Any]:
     return {"name": "job", "type": "STREAMING", "artifacts": ["look.py"], "vertices": list(VERTICES)}
 
 
-@pytest.mark.parametrize("kind", ["program", "document"])
+@pytest.mark.parametrize(
+    ("kind", "warm"),
+    [pytest.param("program", False, id="program"), pytest.param("document", True, id="document, warm")],
+)
 def test_a_job_finds_what_its_environment_has_and_nothing_else(
-    rig: Bench, bare_python: Path, kind: str
+    rig: Bench, bare_python: Path, kind: str, warm: bool
 ) -> None:
-    driver = rig.start(counting(rig, kind))
-    ran = {vertex["vertex_id"] for vertex in rig.wait_batches(1)[0]["vertices"]}
-    assert ran == {vertex_id("job", str(vertex["name"])) for vertex in VERTICES}
-    assert f"python is {bare_python}" in driver.log
-
-
-@pytest.mark.usefixtures("bare_python")
-def test_a_driver_of_such_an_environment_warms_up(rig: Bench) -> None:
-    driver = Driver(rig.directory / "run", warm=True)
+    driver = Driver(rig.directory / "run", warm=warm)
     rig.drivers.append(driver)
     driver.wait_ready()
     assert "the warm-up" not in driver.log
+    driver.assign(rig.spec(counting(rig, kind), **conf()))
+    ran = {vertex["vertex_id"] for vertex in rig.wait_batches(1)[0]["vertices"]}
+    assert ran == {vertex_id("job", str(vertex["name"])) for vertex in VERTICES}
+    assert f"python is {bare_python}" in driver.log

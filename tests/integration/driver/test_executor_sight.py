@@ -22,6 +22,7 @@ from app.driver.executor_sight import ExecutorSight
 from app.driver.executor_warmup import warm_up_executor
 from app.driver.failures import DriverError
 from app.driver.scala import java_list, rdd_at, scala_seq
+from tests.environments import quick_java
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -45,6 +46,7 @@ def session(directory: Path) -> Iterator[SparkSession]:
         settings = {
             "spark.executor.cores": "1",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": quick_java(),
             "spark.ui.enabled": "false",
             "spark.scheduler.mode": "FAIR",
             # A task for one executor is not given to another one while a busy machine makes it wait.

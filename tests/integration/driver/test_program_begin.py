@@ -266,7 +266,7 @@ FAILURES: dict[str, tuple[str, dict[str, str], bool]] = {
         pytest.param(
             case,
             marks=()
-            if case in ("its job sets a strategy", "a function raises in the first batch", "a connection")
+            if case in ("its job sets a strategy", "a function raises in the first batch")
             else pytest.mark.long,
         )
         for case in FAILURES

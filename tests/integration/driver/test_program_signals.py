@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.driver.harness import Bench
+from tests.integration.driver.harness import Bench, Driver, wait_for
 from tests.integration.driver.test_program_attempt import START, WINDOWS, conf, job, the_end
 
 pytestmark = pytest.mark.timeout(600)
@@ -36,6 +36,16 @@ while not asked and not query.awaitTermination(1):
 tell(f"behind it {{query.isActive}}")
 query.stop()
 """
+IN_TURNS = HANDLES.replace(
+    "    pass\n",
+    """    for told_to, handler in (("ignore", signal.SIG_IGN), ("handle", end)):
+        file = pathlib.Path(f"{sys.argv[1]}-{told_to}")
+        if file.exists():
+            signal.signal(signal.SIGTERM, handler)
+            file.unlink()
+""",
+)
+"""It ignores the signal, and handles it again, when it is told to."""
 ASYNC = f"""
 import asyncio, pathlib, signal, sys
 told = pathlib.Path(sys.argv[1] + "-told")
@@ -80,33 +90,41 @@ def test_whoever_ends_a_program_that_handles_it_does_not_end_its_job(
     assert told(rig) == said
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        pytest.param(HANDLES, "signal 15\nbehind it False\n", id="handler"),
-        pytest.param(ASYNC, "asked, False", id="asyncio", marks=pytest.mark.long),
-    ],
-)
-def test_a_stop_calls_the_handler_behind_the_last_batch(rig: Bench, text: str, said: str) -> None:
-    driver = rig.start(job(rig, text), **conf())
+@pytest.mark.long
+def test_a_stop_is_told_to_asyncio_behind_the_last_batch(rig: Bench) -> None:
+    driver = rig.start(job(rig, ASYNC), **conf())
     rig.wait_batches(2)
+    drained(rig, driver)
+    assert told(rig) == "asked, False"
+
+
+def drained(rig: Bench, driver: Driver) -> None:
     rig.control_plane.order(stop="drain")
-    assert the_end(rig, "stopped")["drained"]
+    wait_for("the end", lambda: any(one["drained"] for one in rig.control_plane.of_type("stopped")))
     assert driver.exit_status() == 0
-    assert sorted(told(rig).splitlines()) == sorted(said.splitlines()), driver.log
     assert not rig.control_plane.of_type("failed")
 
 
-def test_a_rescale_calls_no_handler_and_a_signal_that_is_ignored_does_nothing(rig: Bench) -> None:
-    text = HANDLES.replace("signal.SIGTERM, end)", "signal.SIGTERM, signal.SIG_IGN)")
-    document = job(rig, text)
+def test_a_handler_is_called_by_no_rescale_and_by_a_stop_behind_the_last_batch_and_may_be_taken_away(
+    rig: Bench,
+) -> None:
+    document = job(rig, IN_TURNS)
     driver = rig.start(document, **conf())
     rig.wait_batches(2)
-    driver.process.send_signal(signal.SIGTERM)
     rig.control_plane.order(stop="boundary")
     assert the_end(rig, "stopped")["driver_alive"]
     driver.assign(rig.spec(document, **conf()))
+    rig.wait_batches(len(rig.control_plane.batches) + 1)
+
+    def told_to(what: str) -> None:
+        file = Path(f"{rig.directory}/out-{what}")
+        file.touch()
+        wait_for(what, lambda: not file.exists())
+
+    told_to("ignore")
+    driver.process.send_signal(signal.SIGTERM)
     rig.wait_batches(len(rig.control_plane.batches) + 2)
-    rig.control_plane.order(stop="kill")
-    assert driver.exit_status() == 0
     assert not Path(f"{rig.directory}/out-told").exists()
+    told_to("handle")
+    drained(rig, driver)
+    assert sorted(told(rig).splitlines()) == ["behind it False", "signal 15"], driver.log
