@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from app.driver.repartition import why_impossible
 from tests.acceptance.commit_files import await_steady, check_gap
 from tests.acceptance.deployment import Deployment, counting, deployed, is_alive, wait_for
 from tests.acceptance.repartition_points import POINTS
@@ -27,6 +28,8 @@ NAMES = ("numbers", "plain", "store")
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    if why := why_impossible():
+        pytest.skip(why)
     directory = tmp_path_factory.mktemp("repartition")
     with deployed(directory, points_in_drivers=True) as made:
         made.start(with_points=True)
