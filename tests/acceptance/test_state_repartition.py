@@ -24,12 +24,13 @@ pytestmark = pytest.mark.timeout(900)
 
 MORE, FEWER = 6, 3
 NAMES = ("numbers", "plain", "store")
+WHY_NOT = why_impossible() or ""
+
+redistributes = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    if why := why_impossible():
-        pytest.skip(why)
     directory = tmp_path_factory.mktemp("repartition")
     with deployed(directory, points_in_drivers=True) as made:
         made.start(with_points=True)
@@ -91,6 +92,7 @@ def state_directories(deployment: Deployment) -> set[str]:
     return {file.parent.name for file in files if file.name.split(".")[0] in versions}
 
 
+@redistributes
 def test_more_and_fewer(deployment: Deployment) -> None:
     before = deployment.job()["driverPid"]
     for number in (MORE, FEWER):
@@ -166,6 +168,7 @@ LONG = (
 )
 
 
+@redistributes
 @pytest.mark.parametrize(
     "point", [pytest.param(point, marks=pytest.mark.long) if point in LONG else point for point in POINTS]
 )
@@ -182,6 +185,7 @@ def test_killed_in_a_redistribution(deployment: Deployment, point: str) -> None:
     check_one_writer_at_a_time(deployment)
 
 
+@redistributes
 def test_the_server_dies_with_it(deployment: Deployment) -> None:
     deployment.kills.arm("repartition-half-written")
     number, known = ask_until(deployment, "repartition-half-written")
