@@ -29,7 +29,8 @@ FILES = (
     "test_document_state.py",
 )
 # PySpark 4.1 cannot redistribute state.
-MORE = {"4.2.0": ("test_program_repartition.py", "test_driver_repartition.py")}
+DOCUMENTS = "test_driver_repartition.py::test_more_and_fewer_partitions_are_exact"
+MORE = {"4.2.0": ("test_program_repartition.py", DOCUMENTS)}
 
 
 @pytest.mark.parametrize("version", environments.VERSIONS)
