@@ -20,6 +20,7 @@ import psutil
 
 from app.cli.demo.server import drivers_of
 from app.cluster.standalone.daemons import DevCluster
+from tests import numbers
 from tests.acceptance.kills import DIRECTORY, Kills
 from tests.acceptance.own_database import database_of
 from tests.environments import CACHE, QUICK_JAVA
@@ -287,7 +288,7 @@ class Deployment:
         (commits,) = checkpoint.glob("*/commits")
         newest = max(int(entry.name) for entry in commits.iterdir() if entry.name.isdigit())
         last_line = (commits.parent / "offsets" / str(newest)).read_text(encoding="utf-8").splitlines()[-1]
-        return row_number(json.loads(last_line))
+        return numbers.row_number(json.loads(last_line))
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Look into the server's database."""
@@ -350,19 +351,13 @@ def stored_counts(sink: Path) -> dict[int, tuple[int, int]]:
         return {k: (n, total) for k, n, total in database.execute("SELECT k, n, total FROM counts")}
 
 
-def row_number(offset: Any) -> int:
-    """How many rows come before an offset of the source `rate`."""
-    ((_start, rows),) = offset.items()
-    return int(rows["0"])
-
-
 def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -> dict[str, Any]:
     """Counts numbers by key.
 
     All of it changes in place; under a server with points `plain` needs a restart of the query. ``rows`` None never
     ends. ``probe``: a Python vertex runs in the tasks of the stateful stage.
     """
-    options = {"rowsPerSecond": "500", **({} if rows is None else {"rowCount": str(rows)})}
+    source, config = (numbers.unending(500), {}) if rows is None else numbers.ending(directory, 500, rows)
     select = (
         f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM plain GROUP BY value % {KEYS}"
     )
@@ -373,7 +368,7 @@ def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -
         "options": {"table": "counts", "mode": "upsert", "keys": "k"},
     }
     vertices = [
-        {"name": "numbers", "source": {"format": "rate", "options": options}, "parallelism": 2},
+        {"name": "numbers", "source": source, "parallelism": 2},
         {"name": "plain", "inputs": ["numbers"], "sql": "SELECT value FROM numbers", "parallelism": 2},
         {"name": "counts", "inputs": ["plain"], "sql": select, "parallelism": 2, "maxParallelism": 4},
         {"name": "store", "inputs": ["probe" if probe else "counts"], "sink": sink, "parallelism": 2},
@@ -394,6 +389,7 @@ def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -
             prefix + "executing.cooldown-after-rescaling": "0 ms",
             prefix + "executing.resource-stabilization-timeout": "0 ms",
             prefix + "rescale-trigger.max-delay": "0 ms",
+            **config,
         },
         **({"artifacts": ["probe.py"]} if probe else {}),
         "vertices": vertices,

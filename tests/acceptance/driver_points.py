@@ -1,20 +1,12 @@
-"""The points of a micro-batch at which a driver can be killed (`tests.acceptance.kills`), and a log of who writes.
-
-Imported by the driver and by the planner process of its sources: what is replaced here is looked up by name there.
-"""
+"""The points of a micro-batch at which a driver can be killed (`tests.acceptance.kills`), and a log of who writes."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructType
 
 from app.driver import base_attempt, checkpoints
 from app.driver.attempt import Attempt
@@ -25,37 +17,21 @@ from app.driver.gateway import Gateway
 from app.driver.program import origin
 from app.driver.program.attempt import ProgramAttempt
 from app.driver.sinks.database import DatabaseSink
-from app.driver.sources import rate
-from app.driver.sources.rate import Offset, RateReader, RateSource
 from tests.acceptance import repartition_points
 from tests.acceptance.kills import DIRECTORY, reached_in_driver
+from tests.numbers import HAS_RATE
 
 WRITERS = "writers.jsonl"
 
 _attempt = 0
 
 
-class PointedReader(RateReader):
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        end = super().latestOffset(start, limit)
-        if end != start:
-            reached_in_driver("planner-offset")
-        return end
-
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        # Spark asks for partitions when the batch is in its offset log.
-        reached_in_driver("planner-partitions")
-        return super().partitions(start, end)
-
-
-class PointedSource(RateSource):
-    def streamReader(self, schema: StructType) -> RateReader:
-        return PointedReader(self.options)
-
-
 def install() -> None:
     """Put the points around the functions of the driver."""
-    rate.RateSource = PointedSource  # type: ignore[misc]
+    if HAS_RATE:
+        from tests.acceptance import planner_points
+
+        planner_points.install()
     _around_the_batch()
     _around_the_sink()
     _around_the_attempt()

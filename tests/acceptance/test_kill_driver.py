@@ -18,14 +18,16 @@ from typing import Any
 import pytest
 
 from tests.acceptance.deployment import ROOT, Deployment, counting, deployed, is_alive, wait_for
+from tests.numbers import HAS_RATE
 
 pytestmark = pytest.mark.timeout(900)
 
 PROBE = ROOT / "tests/acceptance/probe.py"
+PLANNED = pytest.mark.skipif(not HAS_RATE, reason="sources of Spark have no planner process")
 # In the order in which a batch passes them.
 POINTS = (
-    pytest.param("planner-offset", marks=pytest.mark.long),
-    "planner-partitions",
+    pytest.param("planner-offset", marks=(pytest.mark.long, PLANNED)),
+    pytest.param("planner-partitions", marks=PLANNED),
     pytest.param("batch-top", marks=pytest.mark.long),
     "stateful-task",
     "sink-uncommitted",

@@ -45,6 +45,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 def two_sinks(deployment: Deployment) -> None:
     # Long enough for what a test does between the failure and the end of its cause.
     submit(deployment, "two-sinks", **{"restart-strategy.fixed-delay.delay": "10 s"})
+    wait_for("both queries run", lambda: len(runs(deployment)) == 2)
 
 
 def flag(deployment: Deployment) -> Path:
@@ -112,7 +113,6 @@ def await_failure(deployment: Deployment, known: int) -> Any:
 
 @pytest.mark.usefixtures("two_sinks")
 def test_only_the_query_of_the_broken_sink_is_restarted(deployment: Deployment) -> None:
-    wait_for("both queries run", lambda: len(runs(deployment)) == 2)
     before = await_batches(deployment)
     job, records = deployment.job(), len(deployment.history())
 

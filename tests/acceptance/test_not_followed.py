@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.deployment import Deployment, counting, deployed
+from tests.numbers import unending
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -70,7 +71,7 @@ def rescaled(
 def test_the_queries_of_a_graph_are_restarted(deployment: Deployment) -> None:
     whole = counting(deployment.directory)
     numbers, plain, _, store = whole["vertices"]
-    numbers["source"] = {"format": "rate", "options": {"rowsPerSecond": "1000"}}
+    numbers["source"] = unending(1000, parts=2)
     del plain["sql"]
     plain["python"] = "merged:plain"
     store |= {"inputs": ["plain"], "sink": {"format": "noop"}}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.deployment import Deployment, deployed, wait_for
+from tests.numbers import unending
 from tests.slot_rules import Asks, at_rest, division
 
 pytestmark = pytest.mark.timeout(900)
@@ -34,7 +35,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 def graph(asks: Asks) -> dict[str, Any]:
     """Some numbers, thrown away: all of it changes in place, and none of it costs much."""
     vertices: list[dict[str, Any]] = [
-        {"name": "numbers", "source": {"format": "rate", "options": {"rowsPerSecond": "20"}}},
+        {"name": "numbers", "source": unending(20)},
         {"name": "store", "inputs": ["numbers"], "sink": {"format": "noop"}},
     ]
     for vertex in vertices:

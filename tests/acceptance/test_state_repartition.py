@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from app.driver.repartition import why_impossible
 from tests.acceptance.commit_files import await_steady, check_gap
 from tests.acceptance.deployment import Deployment, counting, deployed, is_alive, wait_for
 from tests.acceptance.repartition_points import POINTS
@@ -23,6 +24,9 @@ pytestmark = pytest.mark.timeout(900)
 
 MORE, FEWER = 6, 3
 NAMES = ("numbers", "plain", "store")
+WHY_NOT = why_impossible() or ""
+
+redistributes = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +92,7 @@ def state_directories(deployment: Deployment) -> set[str]:
     return {file.parent.name for file in files if file.name.split(".")[0] in versions}
 
 
+@redistributes
 def test_more_and_fewer(deployment: Deployment) -> None:
     before = deployment.job()["driverPid"]
     for number in (MORE, FEWER):
@@ -163,6 +168,7 @@ LONG = (
 )
 
 
+@redistributes
 @pytest.mark.parametrize(
     "point", [pytest.param(point, marks=pytest.mark.long) if point in LONG else point for point in POINTS]
 )
@@ -179,6 +185,7 @@ def test_killed_in_a_redistribution(deployment: Deployment, point: str) -> None:
     check_one_writer_at_a_time(deployment)
 
 
+@redistributes
 def test_the_server_dies_with_it(deployment: Deployment) -> None:
     deployment.kills.arm("repartition-half-written")
     number, known = ask_until(deployment, "repartition-half-written")

@@ -16,6 +16,7 @@ from app.driver.program.document import QueryBuilder
 from app.driver.sources.opening import Splits
 from app.driver.vertices import Functions
 from app.model.analysis import Query, queries
+from tests.numbers import unending
 
 _modules = itertools.count(1)
 
@@ -52,14 +53,13 @@ class Checked:
         for vertex in vertices:
             if "python" in vertex:
                 vertex["python"] = f"{module}:{vertex['python']}"
-        rate = {"format": "rate"}
         side = {
             "format": "csv",
             "path": str(self._directory / "side.csv"),
             "schema": "value LONG, name STRING",
             "static": True,
         }
-        places = {"a": rate, "b": rate, "c": side}
+        places = {"a": unending(1), "b": unending(1), "c": side}
         used = {
             edge["vertex"] if isinstance(edge, dict) else edge
             for v in vertices

@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from tests.numbers import ending, unending
+
 KEYS = 97
 
 
@@ -13,14 +15,15 @@ def counting(
     directory: Path, *, rows: int | None, rows_per_second: int = 4_000, state_partitions: int = 8
 ) -> dict[str, Any]:
     """Counts numbers by key; ``rows`` None never ends."""
-    options: dict[str, str] = {"rowsPerSecond": str(rows_per_second)}
+    source, config = unending(rows_per_second), {}
     if rows is not None:
-        options["rowCount"] = str(rows)
+        source, config = ending(directory, rows_per_second, rows)
     return {
         "name": "counting",
         "type": "STREAMING",
+        "config": config,
         "vertices": [
-            {"name": "numbers", "source": {"format": "rate", "options": options}, "parallelism": 8},
+            {"name": "numbers", "source": source, "parallelism": 8},
             {
                 "name": "counts",
                 "inputs": ["numbers"],

@@ -276,6 +276,7 @@ class Bench:
             checkpoint_dir=str(self.checkpoint_dir),
             work_dir=str(self.directory / f"attempt-{self._attempt}"),
             artifacts_dir=str(self.artifacts_dir),
+            available_now=document.get("config", {}).get("slotwise.batch.trigger") == "available-now",
         )
         held = changes.get("executors") or changes.get("slots", spec.slots)
         value = {**asdict(spec), "held_slots": held, **changes}

@@ -17,6 +17,7 @@ from app.driver.vertices import Functions
 from app.model.analysis import queries
 from tests.integration.driver.checked import Checked, check, python, sql
 from tests.integration.driver.source_support import source_session
+from tests.numbers import HAS_RATE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -369,6 +370,7 @@ def test_a_hash_edge_by_what_is_no_column_is_refused(checked: Checked, stateful:
     checked(fine, code=code, mode="update")
 
 
+@pytest.mark.skipif(not HAS_RATE, reason="the examples read the source rate")
 @pytest.mark.parametrize("example", ["counts", "windows", "orders"])
 def test_the_examples_are_what_spark_can_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str

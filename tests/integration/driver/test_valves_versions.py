@@ -1,8 +1,8 @@
 """The other PySparks that are supported: what is tested of valves with this one holds there too.
 
 Each run is pytest with the Python of an environment that has that PySpark: the fifty changes, the shapes of
-plans, the writers, and checkpoints that earlier code wrote with that PySpark; and the redistribution of state where
-there is any.
+plans, the writers, and checkpoints that earlier code wrote with that PySpark; documents with state whose plans change;
+and the redistribution of state where there is any.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ FILES = (
     "test_gate.py",
     "test_local_files.py",
     "test_earlier_checkpoints.py",
+    "test_graph_valves.py",
+    "test_document_state.py",
 )
 # PySpark 4.1 cannot redistribute state.
-MORE = {"4.2.0": ("test_program_repartition.py",)}
+DOCUMENTS = "test_driver_repartition.py::test_more_and_fewer_partitions_are_exact"
+MORE = {"4.2.0": ("test_program_repartition.py", DOCUMENTS)}
 
 
 @pytest.mark.parametrize("version", environments.VERSIONS)
