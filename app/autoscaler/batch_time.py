@@ -10,7 +10,7 @@ docs/autoscaler.md derives it, and says where it is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,12 +82,20 @@ def vertex_ms(vertex: Vertex, tasks: int) -> float:
     return vertex.busy_ms * vertex.parallelism / tasks + uneven_ms
 
 
+def slots_of(vertices: Iterable[Vertex], tasks: Mapping[str, int]) -> int:
+    """The slots that so many tasks take, by vertex id: each group as many as the most of its vertices."""
+    groups: dict[str, int] = {}
+    for each in vertices:
+        groups[each.group] = max(groups.get(each.group, 0), tasks[each.id])
+    return sum(groups.values())
+
+
 def fitting_tasks(demand: Demand, limits: Mapping[str, Limits], target: float) -> dict[str, int]:
     """The fewest slots with which every query needs at most ``target`` of the time, as tasks per vertex id.
 
     A slot that a job holds for one stage is idle in its others, so every vertex of a slot sharing group gets as many
     tasks as the group has slots, as far as its limits allow. Of several groups the one that gains most gets the next
-    slot. Where no slot gains anything any more it ends, though the target is not reached.
+    slot. Where no slot gains anything any more, or the cluster has no more, it ends, though the target is not reached.
     """
     vertices = demand.seen.vertices
     groups = sorted({each.group for each in vertices})
@@ -106,6 +114,9 @@ def fitting_tasks(demand: Demand, limits: Mapping[str, Limits], target: float) -
 
     missing = missing_ms(slots)
     while missing > 0:
+        there_are = demand.seen.slots
+        if there_are is not None and sum(slots.values()) >= there_are:
+            break
         more = [slots | {group: slots[group] + 1} for group in groups if slots[group] < highest[group]]
         if not more:
             break

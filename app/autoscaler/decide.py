@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 
-from app.autoscaler.batch_time import Demand, Limits, fitting_tasks, longest_query_ms
+from app.autoscaler.batch_time import Demand, Limits, fitting_tasks, longest_query_ms, slots_of
+from app.autoscaler.effect import (
+    HELD_MS,
+    brought_nothing,
+    gain_of,
+    held_back,
+    is_declared,
+    is_in_force,
+    step_up,
+)
 from app.autoscaler.policy import Policy, Range
 from app.autoscaler.seen import (
     Action,
     Decision,
+    Held,
     Load,
     Memory,
     Point,
@@ -86,10 +96,10 @@ def _first(*values: int | None) -> int:
 
 def _no_figures(seen: Snapshot, policy: Policy) -> str | None:
     """Why nothing can be decided by the load; None if it can."""
-    ran_ms = seen.now_ms - seen.since_ms
+    ran_ms = seen.now_ms - seen.changed_ms
     if ran_ms < policy.stabilization_ms:
         return (
-            f"The job has run for {ran_ms / 1000:.0f} s since its last rescale, start or takeover: nothing is decided "
+            f"The job has run for {ran_ms / 1000:.0f} s since its last change, start or takeover: nothing is decided "
             f"before {policy.stabilization_ms / 1000:.0f} s."
         )
     load = seen.load
@@ -118,6 +128,8 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     wanted_per_second = load.arrival_per_second + backlog_per_second
     factor = wanted_per_second / load.rows_per_second if load.rows_per_second > 0 else 0.0
     memory = _remembered(seen, load)
+    if memory.held is not None:
+        limits = _within_held(limits, memory.held)
     # Where batches are full, there are as many as the rows need: what their tasks cost is part of what rows cost.
     own_part_ms = (
         0.0 if load.backlog_rows else own_ms(memory.profile, longest_query_ms(seen), load.batch_ms_per_second)
@@ -134,6 +146,9 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     lower = {each.id: highest[each.id] for each in free if highest[each.id] < upper[each.id]}
     load_words = _load_words(load, policy, wanted_per_second, now_used)
     load_words += _operators_part(seen, demand, policy, fit)
+    judged = memory.step if memory.step is not None and is_in_force(memory.step, seen) else None
+    if judged is not None or (memory.step is not None and not is_declared(memory.step, seen)):
+        memory = replace(memory, step=None)
 
     def decision(action: Action, words: str, asked: Mapping[str, int], then: Mapping[str, int]) -> Decision:
         expected = demand.utilization(then)
@@ -149,14 +164,24 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
         return _act(policy, found)
 
     if now_used > policy.max_utilization:
+        if judged is not None and is_declared(judged, seen) and brought_nothing(judged, seen, load):
+            memory = held_back(memory, judged, seen.now_ms)
+            back = {each.id: judged.before[each.id] for each in free if each.id in judged.before}
+            words = (
+                f"More tasks brought {_percent(max(0.0, gain_of(judged, load)))} more rows per second of batches, and "
+                f"{_percent(judged.expected_gain)} were expected: {_changes(seen, back)}, and no more for "
+                f"{HELD_MS // 60_000} min."
+            )
+            return decision(Action.SCALE, words, back, upper | back)
         if higher:
             then = upper | higher
             words = (
                 f"That is more than {_percent(policy.max_utilization)}: {_changes(seen, higher)}, which should make it "
                 f"{_percent(demand.utilization(then))}."
             )
+            memory = replace(memory, step=step_up(seen, load, higher, now_used, demand.utilization(then)))
             return decision(Action.SCALE, words, higher, then)
-        return decision(Action.NONE, _no_more(seen, limits), {}, fit)
+        return decision(Action.NONE, _no_more(seen, limits, memory.held), {}, fit)
     if not lower:
         fewer = any(fit[each.id] < upper[each.id] for each in free)
         words = "A higher parallelism was recommended" if fewer else "The parallelism fits"
@@ -190,7 +215,9 @@ def _remembered(seen: Snapshot, load: Load) -> Memory:
     """With what this moment says of the tasks."""
     memory = seen.memory
     if memory.attempt != seen.attempt:
-        memory = replace(memory, profile=(), attempt=seen.attempt)
+        memory = replace(memory, profile=(), attempt=seen.attempt, step=None, held=None)
+    if memory.held is not None and memory.held.until_ms <= seen.now_ms:
+        memory = replace(memory, held=None)
     busy_ms = longest_query_ms(seen)
     if load.backlog_rows or busy_ms <= 0:
         return memory
@@ -215,16 +242,34 @@ def _recent(seen: Snapshot, policy: Policy) -> tuple[Recommendation, ...]:
     return (*before, *inside)
 
 
-def _no_more(seen: Snapshot, limits: Mapping[str, Limits]) -> str:
+def _within_held(limits: Mapping[str, Limits], held: Held) -> dict[str, Limits]:
+    """``limits``, with no more tasks than those after which more have brought nothing."""
+    found = dict(limits)
+    for vertex_id, most in held.upper.items():
+        if vertex_id in found:
+            own = found[vertex_id]
+            found[vertex_id] = Limits(own.least, max(own.least, min(own.most, most)))
+    return found
+
+
+def _no_more(seen: Snapshot, limits: Mapping[str, Limits], held: Held | None) -> str:
+    if held is not None:
+        return "More tasks were tried, and brought nothing."
     short = [each for each in seen.vertices if each.parallelism < min(each.effective.upper, each.most)]
     if short:
         told = ", ".join(f"{each.name} has {each.parallelism} of {each.effective.upper}" for each in short)
         return f"The job lacks slots, not bounds: {told} tasks."
+    if seen.slots is not None and _slots_declared(seen) >= seen.slots:
+        return f"The cluster has {seen.slots} slots, which is as many as the bounds ask for."
     if all(each.effective.upper >= limits[each.id].most for each in seen.vertices):
         return "All vertices are at the limits of the policy, at the operator's ceiling, or at their max parallelism."
     return (
         "More tasks would save no time: the longest task of a vertex, or planning and committing, takes it."
     )
+
+
+def _slots_declared(seen: Snapshot) -> int:
+    return slots_of(seen.vertices, {each.id: each.effective.upper for each in seen.vertices})
 
 
 def _operators_part(seen: Snapshot, demand: Demand, policy: Policy, fit: Mapping[str, int]) -> str:

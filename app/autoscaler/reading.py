@@ -9,6 +9,7 @@ from statistics import linear_regression
 from typing import Any, Final
 
 from app.autoscaler.seen import NO_MEMORY, Load, Memory, Snapshot, Vertex
+from app.model.rescale import TriggerCause
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 
 Json = Any
@@ -18,6 +19,9 @@ Get = Callable[[str], Json]
 STEP_MS: Final = 5_000
 _JOB_METRICS: Final = "batchTimeMsPerSecond,lastCheckpointDuration,lastBatchTimestamp,isIdle"
 _LEAST_TREND_POINTS: Final = 3
+_RECORDS: Final = 50
+_APART_MS: Final = 1_000
+"""By so much the end of a rescale and the time since when it is in force may differ."""
 
 
 class NotScalable(Exception):
@@ -47,9 +51,8 @@ def look(
     operator = _operator(get(f"/jobs/{job_id}/scaling-policy"))
     queries = queries_of(details["plan"]["nodes"])
     is_idle = metrics.get("isIdle") == 1
-    measured = _measured(
-        steps, details["timestamps"]["RUNNING"], details["now"], window_ms=window_ms, is_idle=is_idle
-    )
+    since_ms = details["timestamps"]["RUNNING"]
+    measured = _measured(steps, since_ms, details["now"], window_ms=window_ms, is_idle=is_idle)
     vertices = [
         _vertex(each, requirements[each["id"]], measured, busy[each["id"]][1], operator[each["id"]])
         for each in details["vertices"]
@@ -59,7 +62,9 @@ def look(
         now_ms=details["now"],
         status=details["state"],
         scheduler_state=details["schedulerState"],
-        since_ms=details["timestamps"]["RUNNING"],
+        since_ms=since_ms,
+        steady_ms=_steady_ms(get(f"/jobs/{job_id}/rescales/history?limit={_RECORDS}"), since_ms),
+        slots=int(get("/overview")["slots-total"]) or None,
         vertices=tuple(vertices),
         queries=queries,
         load=None
@@ -71,6 +76,20 @@ def look(
         attempt=details["attempt"],
         memory=memory,
     )
+
+
+def _steady_ms(records: Sequence[Json], since_ms: int) -> int:
+    """When the job was changed for a reason of its own. ``records``: of its latest rescales, newest first; the last of
+    them is in force since ``since_ms``, unless a start or a takeover is."""
+    done = [each for each in records if each["terminalState"] == "COMPLETED"]
+    if not done or not _is_for_slots(done[0]) or done[0]["endTimestampInMillis"] + _APART_MS < since_ms:
+        return since_ms
+    own = [each["endTimestampInMillis"] for each in done if not _is_for_slots(each)]
+    return min(since_ms, max(own, default=0))
+
+
+def _is_for_slots(record: Json) -> bool:
+    return bool(record["triggerCause"] == TriggerCause.NEW_RESOURCE_AVAILABLE.value)
 
 
 def _busy(get: Get, job_id: str, vertex_id: str, tasks: int) -> tuple[float, float]:

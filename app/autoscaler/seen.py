@@ -73,6 +73,11 @@ class Load:
     batch_ms: float
 
     @property
+    def rows_per_busy_second(self) -> float:
+        """What a second of batches works off; 0: not known."""
+        return 1000 * self.rows_per_second / self.batch_ms_per_second if self.batch_ms_per_second > 0 else 0.0
+
+    @property
     def arrival_per_second(self) -> float:
         """The rows that come to the sources; as many as are processed, where the backlog is not known."""
         return max(0.0, self.rows_per_second + (self.growth_per_second or 0.0))
@@ -87,13 +92,38 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class StepUp:
+    """Higher bounds that were declared: upper bounds ``before`` and ``after``, per vertex id, of those that changed.
+
+    ``rows_per_busy_second``: how many rows a second of batches had worked off; ``expected_gain``: by which part more
+    it should be.
+    """
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    rows_per_busy_second: float
+    expected_gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """No upper bound above ``upper``, per vertex id, is declared until ``until_ms``: more tasks brought nothing."""
+
+    upper: Mapping[str, int]
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What a decision leaves to the next one: ``recommended``, oldest first, and the ``profile`` of the tasks of an
-    ``attempt`` of the job: the next may run another program."""
+    ``attempt`` of the job: the next may run another program. ``step``: the last one up, until it is known what it has
+    brought."""
 
     recommended: tuple[Recommendation, ...] = ()
     profile: tuple[Point, ...] = ()
     attempt: int = 0
+    step: StepUp | None = None
+    held: Held | None = None
 
 
 NO_MEMORY = Memory()
@@ -104,6 +134,8 @@ class Snapshot:
     """A job at ``now_ms``, by the clock of its server.
 
     ``since_ms``: since when it runs at its parallelism under this server: a rescale, a restart and a takeover move it.
+    ``steady_ms``: the same without rescales for slots that came or went, which other jobs cause.
+    ``slots``: those that the cluster has; None: that is not known.
     ``queries``: the vertex ids of each query; a vertex may be part of several. ``load``: None if there are no figures.
     ``quiet_ms``: since the last batch. ``is_idle``: all queries have said since that there is nothing to do.
     ``taken_back``: why the server has taken the last rescale back, while that holds.
@@ -121,6 +153,13 @@ class Snapshot:
     taken_back: str | None = None
     attempt: int = 0
     memory: Memory = NO_MEMORY
+    steady_ms: int | None = None
+    slots: int | None = None
+
+    @property
+    def changed_ms(self) -> int:
+        """When the job itself was changed last."""
+        return self.since_ms if self.steady_ms is None else self.steady_ms
 
 
 class Action(StrEnum):

@@ -48,6 +48,10 @@ class ModelJob:
     floor: int | None = None
     ceiling: int | None = None
     attempt: int = 1
+    slots: int = 1_000
+    records: list[dict[str, Any]] = field(default_factory=list)
+    # More tasks than these find nothing to do.
+    parts: int = 1_000
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -82,6 +86,10 @@ class ModelJob:
         """Of the average, the median and the longest task. All but one are as long as the median one."""
         spread = 1 + self.loss * (self.parallelism - 1)
         all_ms = rows * self.row_ms * spread * self.dice.uniform(0.95, 1.05)
+        if self.parts < self.parallelism:
+            # As Spark's figures are without those of tasks: shared evenly.
+            busy_ms = all_ms / self.parallelism
+            return busy_ms, busy_ms, all_ms / self.parts
         median_ms = self.own_ms + all_ms * (1 - self.hot) / self.parallelism
         longest_ms = median_ms + all_ms * self.hot
         average_ms = (longest_ms + median_ms * (self.parallelism - 1)) / self.parallelism
@@ -112,6 +120,10 @@ class ModelJob:
         if last == "scaling-policy":
             limits = {"floor": self.floor, "ceiling": self.ceiling}
             return {"allVertices": {}, "vertices": {VERTEX: limits}}, '"2"'
+        if last == "history":
+            return self.records, None
+        if last == "overview":
+            return {"slots-total": self.slots}, None
         if last == "load":
             return self._load(), None
         if place.path.endswith("/subtasks/metrics"):

@@ -202,7 +202,7 @@ def test_slots_of_a_group_are_used_by_all_its_vertices() -> None:
     [
         ({"status": "RESTARTING", "scheduler_state": "Restarting"}, "The job is RESTARTING (Restarting)"),
         ({"scheduler_state": "Rescaling"}, "The job is RUNNING (Rescaling)"),
-        ({"since_ms": NOW_MS - 20_000}, "has run for 20 s since its last rescale, start or takeover"),
+        ({"since_ms": NOW_MS - 20_000}, "has run for 20 s since its last change, start or takeover"),
         ({"load": None}, "Nothing was measured yet"),
         ({"load": replace(LOAD, rows_per_second=float("nan"))}, "not a number that can be"),
         ({"load": replace(LOAD, backlog_rows=float("inf"))}, "not a number that can be"),
