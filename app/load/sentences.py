@@ -33,11 +33,22 @@ _WHY: Final[dict[IntakeReason, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class VertexLoad:
-    """A vertex of a query as sentences need it."""
+    """A vertex of a query as sentences need it. ``tasks``: those that its last batch had rows for; None: not known."""
 
     name: str
     upper: int
     rates: VertexRates
+    tasks: int | None = None
+
+    @property
+    def working(self) -> int:
+        """How many of its tasks have rows."""
+        return max(1, min(self.tasks or self.rates.parallelism, self.rates.parallelism))
+
+    @property
+    def busy_ms_of_task(self) -> float:
+        """Of each second, by the average task that has rows."""
+        return min(1000.0, (self.rates.busy_ms or 0.0) / self.working)
 
 
 def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: int) -> list[str]:
@@ -49,7 +60,7 @@ def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: i
         if not query.spans:
             continue
         vertices = [
-            VertexLoad(vertex.name, upper.get(vertex.id, vertex.parallelism), rates)
+            VertexLoad(vertex.name, upper.get(vertex.id, vertex.parallelism), rates, each.tasks)
             for each in query.latest.report.vertices
             if (vertex := graph.by_id.get(each.vertex_id)) is not None
             if (rates := rates_of(vertex.id)) is not None
@@ -142,19 +153,21 @@ def intake_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[st
 
 def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:
     """The vertex whose tasks work for most of the time. One after another, they make the time of a batch."""
-    busy = sorted(
-        ((each.rates.busy_ms_of_slot or 0.0, place, each) for place, each in enumerate(vertices)),
-        reverse=True,
-    )
+    busy = sorted(((each.busy_ms_of_task, place, each) for place, each in enumerate(vertices)), reverse=True)
     if not busy or busy[0][0] < 1:
         return None
     most_ms, _, vertex = busy[0]
     rates = vertex.rates
-    tasks = "its task works" if rates.parallelism == 1 else f"each of its {rates.parallelism} tasks works"
+    tasks = "its task works" if vertex.working == 1 else f"each of its {vertex.working} tasks works"
     sentence = f"{vertex.name} limits it: {tasks} {most_ms:.0f} ms of each second"
     if len(busy) > 1:
         next_ms, _, other = busy[1]
         sentence += f", more than those of any other vertex ({other.name} is next with {next_ms:.0f} ms)"
+    if vertex.working < rates.parallelism:
+        return (
+            f"{sentence}. Its last batch had rows for {vertex.working} of its {rates.parallelism} tasks: with so few "
+            "files, partitions or keys more tasks do not help."
+        )
     if rates.parallelism < vertex.upper:
         return f"{sentence}. Its upper bound is {vertex.upper}."
     return f"{sentence}. It runs at its upper bound."

@@ -106,6 +106,21 @@ def test_the_upper_bound_is_named_where_there_is_room() -> None:
     assert bottleneck_sentence([]) is None
 
 
+def test_tasks_without_rows_are_no_help() -> None:
+    """A source of one file: 14 tasks, of which one works all the time."""
+    rates = VertexRates(14, 990.0, busy_ms=950.0)
+    told = bottleneck_sentence((VertexLoad("files", 16, rates, tasks=1), vertex("store", 40.0)))
+    assert told == (
+        "files limits it: its task works 950 ms of each second, more than those of any other vertex (store is next with "
+        "40 ms). Its last batch had rows for 1 of its 14 tasks: with so few files, partitions or keys more tasks do not "
+        "help."
+    )
+    half = bottleneck_sentence((VertexLoad("files", 16, rates, tasks=7),)) or ""
+    assert "each of its 7 tasks works 136 ms of each second" in half
+    all_of_them = bottleneck_sentence((VertexLoad("files", 16, rates, tasks=14),)) or ""
+    assert "each of its 14 tasks works 68 ms of each second. Its upper bound is 16." in all_of_them
+
+
 def test_skew_is_told_where_it_delays_batches() -> None:
     skewed = vertex("delays", 300.0, skew=4.2, busiest_ms=900.0)
     assert skew_sentence([*VERTICES, skewed]) == (
