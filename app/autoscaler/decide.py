@@ -28,6 +28,7 @@ from app.autoscaler.seen import (
     Point,
     Recommendation,
     Snapshot,
+    StepUp,
     Vertex,
     learned,
     own_ms,
@@ -124,17 +125,11 @@ def _no_figures(seen: Snapshot, policy: Policy) -> str | None:
 
 
 def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Limits]) -> Decision:
-    backlog_per_second = (load.backlog_rows or 0.0) * 1000 / policy.catch_up_ms
-    wanted_per_second = load.arrival_per_second + backlog_per_second
-    factor = wanted_per_second / load.rows_per_second if load.rows_per_second > 0 else 0.0
+    wanted_per_second = load.arrival_per_second + (load.backlog_rows or 0.0) * 1000 / policy.catch_up_ms
     memory = _remembered(seen, load)
     if memory.held is not None:
         limits = _within_held(limits, memory.held)
-    # Where batches are full, there are as many as the rows need: what their tasks cost is part of what rows cost.
-    own_part_ms = (
-        0.0 if load.backlog_rows else own_ms(memory.profile, longest_query_ms(seen), load.batch_ms_per_second)
-    )
-    demand = Demand(seen, load, factor, policy.batch_ms, own_part_ms)
+    demand = _demand_of(seen, load, policy, wanted_per_second, memory)
     fit = fitting_tasks(demand, limits, policy.target_utilization)
     now_used = demand.utilization({each.id: each.parallelism for each in seen.vertices})
     window_ms = policy.scale_down_window_ms
@@ -146,9 +141,7 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     lower = {each.id: highest[each.id] for each in free if highest[each.id] < upper[each.id]}
     load_words = _load_words(load, policy, wanted_per_second, now_used)
     load_words += _operators_part(seen, demand, policy, fit)
-    judged = memory.step if memory.step is not None and is_in_force(memory.step, seen) else None
-    if judged is not None or (memory.step is not None and not is_declared(memory.step, seen)):
-        memory = replace(memory, step=None)
+    memory, judged = _judged(seen, memory)
 
     def decision(action: Action, words: str, asked: Mapping[str, int], then: Mapping[str, int]) -> Decision:
         expected = demand.utilization(then)
@@ -164,15 +157,10 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
         return _act(policy, found)
 
     if now_used > policy.max_utilization:
-        if judged is not None and is_declared(judged, seen) and brought_nothing(judged, seen, load):
+        if judged is not None and brought_nothing(judged, seen, load):
             memory = held_back(memory, judged, seen.now_ms)
             back = {each.id: judged.before[each.id] for each in free if each.id in judged.before}
-            words = (
-                f"More tasks brought {_percent(max(0.0, gain_of(judged, load)))} more rows per second of batches, and "
-                f"{_percent(judged.expected_gain)} were expected: {_changes(seen, back)}, and no more for "
-                f"{HELD_MS // 60_000} min."
-            )
-            return decision(Action.SCALE, words, back, upper | back)
+            return decision(Action.SCALE, _step_back(seen, judged, load, back), back, upper | back)
         if higher:
             then = upper | higher
             words = (
@@ -204,6 +192,35 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
         f"{_percent(demand.utilization(then))}."
     )
     return decision(Action.SCALE, words, lower, then)
+
+
+def _demand_of(
+    seen: Snapshot, load: Load, policy: Policy, wanted_per_second: float, memory: Memory
+) -> Demand:
+    factor = wanted_per_second / load.rows_per_second if load.rows_per_second > 0 else 0.0
+    # Where batches are full, there are as many as the rows need: what their tasks cost is part of what rows cost.
+    own_part_ms = (
+        0.0 if load.backlog_rows else own_ms(memory.profile, longest_query_ms(seen), load.batch_ms_per_second)
+    )
+    return Demand(seen, load, factor, policy.batch_ms, own_part_ms)
+
+
+def _judged(seen: Snapshot, memory: Memory) -> tuple[Memory, StepUp | None]:
+    """The last step up, if it can be judged now, and the memory without it then, or if it counts no more."""
+    step = memory.step
+    if step is None or not is_declared(step, seen):
+        return replace(memory, step=None), None
+    if not is_in_force(step, seen):
+        return memory, None
+    return replace(memory, step=None), step
+
+
+def _step_back(seen: Snapshot, step: StepUp, load: Load, back: Mapping[str, int]) -> str:
+    return (
+        f"More tasks brought {_percent(max(0.0, gain_of(step, load)))} more rows per second of batches, and "
+        f"{_percent(step.expected_gain)} were expected: {_changes(seen, back)}, and no more for "
+        f"{HELD_MS // 60_000} min."
+    )
 
 
 def _asks_for_state(vertex: Vertex) -> bool:
