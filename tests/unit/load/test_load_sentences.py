@@ -112,8 +112,8 @@ def test_tasks_without_rows_are_no_help() -> None:
     told = bottleneck_sentence((VertexLoad("files", 16, rates, tasks=1), vertex("store", 40.0)))
     assert told == (
         "files limits it: its task works 950 ms of each second, more than those of any other vertex (store is next "
-        "with 40 ms). Its last batch had rows for 1 of its 14 tasks: with so few files, partitions or keys more tasks do not "
-        "help."
+        "with 40 ms). Its last batch had rows for 1 of its 14 tasks: with so few files, partitions or keys more tasks "
+        "do not help."
     )
     half = bottleneck_sentence((VertexLoad("files", 16, rates, tasks=7),)) or ""
     assert "each of its 7 tasks works 136 ms of each second" in half
