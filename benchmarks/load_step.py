@@ -86,7 +86,7 @@ class Feed(threading.Thread):
     def _write(self, number: int, rows: int) -> None:
         partial = self._directory / f".{number}"
         values = range(self.rows, self.rows + rows)
-        partial.write_text("".join(f'{{"v": {value}}}\\n' for value in values), encoding="ascii")
+        partial.write_text("".join(f'{{"v": {value}}}\n' for value in values), encoding="ascii")
         os.replace(partial, self._directory / f"{number:06d}.json")
         self.rows += rows
         self.made_s.append(time.time())
