@@ -127,6 +127,7 @@ def _no_figures(seen: Snapshot, policy: Policy) -> str | None:
 def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Limits]) -> Decision:
     wanted_per_second = load.arrival_per_second + (load.backlog_rows or 0.0) * 1000 / policy.catch_up_ms
     memory = _remembered(seen, load)
+    limits = _within_parts(limits, seen)
     if memory.held is not None:
         limits = _within_held(limits, memory.held)
     demand = _demand_of(seen, load, policy, wanted_per_second, memory)
@@ -259,13 +260,26 @@ def _recent(seen: Snapshot, policy: Policy) -> tuple[Recommendation, ...]:
     return (*before, *inside)
 
 
+def _within_parts(limits: Mapping[str, Limits], seen: Snapshot) -> dict[str, Limits]:
+    """``limits``, with no more tasks of a vertex that has some without rows already."""
+    return {
+        each.id: limits[each.id]
+        if each.working is None or each.working >= each.parallelism
+        else _at_most(limits[each.id], each.effective.upper)
+        for each in seen.vertices
+    }
+
+
+def _at_most(limits: Limits, most: int) -> Limits:
+    return Limits(limits.least, max(limits.least, min(limits.most, most)))
+
+
 def _within_held(limits: Mapping[str, Limits], held: Held) -> dict[str, Limits]:
     """``limits``, with no more tasks than those after which more have brought nothing."""
     found = dict(limits)
     for vertex_id, most in held.upper.items():
         if vertex_id in found:
-            own = found[vertex_id]
-            found[vertex_id] = Limits(own.least, max(own.least, min(own.most, most)))
+            found[vertex_id] = _at_most(found[vertex_id], most)
     return found
 
 
@@ -276,6 +290,12 @@ def _no_more(seen: Snapshot, limits: Mapping[str, Limits], held: Held | None) ->
     if short:
         told = ", ".join(f"{each.name} has {each.parallelism} of {each.effective.upper}" for each in short)
         return f"The job lacks slots, not bounds: {told} tasks."
+    idle = [one for one in seen.vertices if one.working is not None and one.working < one.parallelism]
+    if idle:
+        told = ", ".join(
+            f"{one.name} has rows for {one.working} of its {one.parallelism} tasks" for one in idle
+        )
+        return f"{told}: there are too few files, partitions or keys for more."
     if seen.slots is not None and _slots_declared(seen) >= seen.slots:
         return f"The cluster has {seen.slots} slots, which is as many as the bounds ask for."
     if all(each.effective.upper >= limits[each.id].most for each in seen.vertices):

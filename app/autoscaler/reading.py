@@ -54,10 +54,12 @@ def look(
     since_ms = details["timestamps"]["RUNNING"]
     measured = _measured(steps, since_ms, details["now"], window_ms=window_ms, is_idle=is_idle)
     vertices = [
-        _vertex(each, requirements[each["id"]], measured, busy[each["id"]][1], operator[each["id"]])
+        _vertex(each, requirements[each["id"]], measured, busy[each["id"]][1:], operator[each["id"]])
         for each in details["vertices"]
     ]
-    tasks_ms = max((sum(math.prod(busy[vertex_id]) for vertex_id in query) for query in queries), default=0.0)
+    tasks_ms = max(
+        (sum(math.prod(busy[vertex_id][:2]) for vertex_id in query) for query in queries), default=0.0
+    )
     return Snapshot(
         now_ms=details["now"],
         status=details["state"],
@@ -92,14 +94,20 @@ def _is_for_slots(record: Json) -> bool:
     return bool(record["triggerCause"] == TriggerCause.NEW_RESOURCE_AVAILABLE.value)
 
 
-def _busy(get: Get, job_id: str, vertex_id: str, tasks: int) -> tuple[float, float]:
+def _busy(get: Get, job_id: str, vertex_id: str, tasks: int) -> tuple[float, float, int | None]:
     """Of the last minute: milliseconds of each second, by the average task of a vertex; and the skew, which is how many
-    times as long the longest one is, 1 if that is not known."""
+    times as long the longest one is, 1 if that is not known. Of the last batch: how many tasks had rows."""
     path = (
-        f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics?get=busyTimeMsPerSecond,taskTimeSkew&agg=avg"
+        f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
+        "?get=busyTimeMsPerSecond,taskTimeSkew,numTasksObserved&agg=avg"
     )
     found = {each["id"]: each["avg"] for each in get(path)}
-    return found.get("busyTimeMsPerSecond", 0.0), by_average(found.get("taskTimeSkew", 1.0), tasks)
+    working = found.get("numTasksObserved")
+    return (
+        found.get("busyTimeMsPerSecond", 0.0),
+        by_average(found.get("taskTimeSkew", 1.0), tasks),
+        None if working is None else round(working),
+    )
 
 
 def by_average(by_median: float, tasks: int) -> float:
@@ -115,6 +123,7 @@ class _Measured:
 
     length_ms: int
     rows_per_second: float
+    batch_ms_per_second: float
     backlog: tuple[tuple[int, float], ...]
     busy_ms: Mapping[str, float]
 
@@ -138,6 +147,7 @@ def _measured(steps: Json, since_ms: int, now_ms: int, *, window_ms: int, is_idl
     return _Measured(
         len(whole) * step_ms,
         _mean(steps["numRecordsInPerSecond"], whole),
+        _mean(steps["batchTimeMsPerSecond"], whole),
         tuple(
             (starts[place] + step_ms, rows)
             for place in sorted({*whole, last})
@@ -164,6 +174,9 @@ def _load(measured: _Measured, metrics: Mapping[str, float], tasks_ms: float) ->
         batch_ms_per_second=batch_ms_per_second,
         fixed_share=fixed,
         batch_ms=max(0.0, metrics.get("lastCheckpointDuration", 0.0)),
+        rows_per_busy_second=0.0
+        if measured.batch_ms_per_second <= 0
+        else 1000 * measured.rows_per_second / measured.batch_ms_per_second,
     )
 
 
@@ -183,8 +196,14 @@ def _operator(policy: Json) -> ScalingPolicy:
 
 
 def _vertex(
-    details: Json, declared: Json, measured: _Measured | None, skew: float, operator: FloorCeiling
+    details: Json,
+    declared: Json,
+    measured: _Measured | None,
+    tasks: tuple[float, int | None],
+    operator: FloorCeiling,
 ) -> Vertex:
+    """``tasks``: their skew, and how many had rows."""
+    skew, working = tasks
     bounds = declared["parallelism"]
     return Vertex(
         id=details["id"],
@@ -196,6 +215,7 @@ def _vertex(
         most=details["maxParallelism"],
         busy_ms=0.0 if measured is None else measured.busy_ms.get(details["id"], 0.0),
         skew=skew,
+        working=working,
         operator=operator,
     )
 

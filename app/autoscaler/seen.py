@@ -35,7 +35,8 @@ class Vertex:
     """``parallelism`` is in force, ``lower`` and ``upper`` are declared, ``most`` is the max parallelism: of a stateful
     vertex its number of state partitions. An upper bound above it asks for more of them, which are not there yet.
 
-    ``busy_ms``: of each second, by its average task. ``skew``: how many times as long the longest task is.
+    ``busy_ms``: of each second, by its average task. ``skew``: how many times as long the longest task is. ``working``:
+    how many tasks had rows in the last batch; None: not known.
     ``operator``: the floor and ceiling of the job's scaling policy, which hold whatever bounds are declared.
     """
 
@@ -49,6 +50,7 @@ class Vertex:
     busy_ms: float = 0.0
     skew: float = 1.0
     operator: FloorCeiling = NO_LIMITS
+    working: int | None = None
 
     @property
     def effective(self) -> Bounds:
@@ -61,7 +63,8 @@ class Load:
     """What was measured of a job since its parallelism last changed. None: not known.
 
     ``length_ms``: the time that rates are over. ``batch_ms_per_second``: while a batch ran. ``fixed_share``: the part
-    of that in which no task worked. ``batch_ms``: how long the last batch took.
+    of that in which no task worked. ``batch_ms``: how long the last batch took. ``rows_per_busy_second``: what a second
+    of batches works off; 0: not known.
     """
 
     length_ms: int
@@ -71,11 +74,7 @@ class Load:
     batch_ms_per_second: float
     fixed_share: float
     batch_ms: float
-
-    @property
-    def rows_per_busy_second(self) -> float:
-        """What a second of batches works off; 0: not known."""
-        return 1000 * self.rows_per_second / self.batch_ms_per_second if self.batch_ms_per_second > 0 else 0.0
+    rows_per_busy_second: float = 0.0
 
     @property
     def arrival_per_second(self) -> float:

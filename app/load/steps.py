@@ -14,9 +14,11 @@ from typing import Final
 STEPS: Final = {5_000: 120, 60_000: 360}
 """The length of a step in ms, and how many are kept: ten minutes, and six hours."""
 COLUMNS_MAX: Final = 200
-"""Rows, backlog, time of batches, and one for each vertex: of a job with more vertices the last ones are left out."""
+"""Rows, backlog, the longest batch, time of batches, and one for each vertex: of a job with more vertices the last ones
+are left out."""
 
-_ROWS, _BACKLOG, _LONGEST = "rows", "backlog", "longest"
+_ROWS, _BACKLOG, _LONGEST, _BATCHES = "rows", "backlog", "longest", "batches"
+_OWN: Final = (_ROWS, _BACKLOG, _LONGEST, _BATCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Stretch:
     rows_per_second: list[float]
     backlog_rows: list[float | None]
     longest_batch_ms: list[float | None]
+    batch_ms_per_second: list[float]
     busy_ms_per_second: dict[str, list[float]]
 
 
@@ -46,6 +49,7 @@ class LoadSteps:
         """A batch. What it did is spread evenly over its time. ``busy_ms``: per vertex id, of one slot."""
         for ring in self._rings.values():
             ring.spread(_ROWS, start_ms, end_ms, rows)
+            ring.spread(_BATCHES, start_ms, end_ms, end_ms - start_ms)
             ring.keep_greatest(_LONGEST, end_ms, end_ms - start_ms)
             if backlog_rows is not None:
                 ring.set(_BACKLOG, end_ms, backlog_rows)
@@ -61,13 +65,14 @@ class LoadSteps:
         def rate(column: str) -> list[float]:
             return [round((value or 0) * 1000 / step_ms, 3) for value in ring.values(column, numbers)]
 
-        vertices = [name for name in ring.columns if name not in (_ROWS, _BACKLOG, _LONGEST)]
+        vertices = [name for name in ring.columns if name not in _OWN]
         return Stretch(
             step_ms,
             [number * step_ms for number in numbers],
             rate(_ROWS),
             ring.values(_BACKLOG, numbers),
             ring.values(_LONGEST, numbers),
+            rate(_BATCHES),
             {vertex_id: rate(vertex_id) for vertex_id in vertices},
         )
 

@@ -46,7 +46,11 @@ async def test_the_load_of_the_last_minutes(world: World, step: int | None, step
     found = await world.get(f"/jobs/{job_id}/load", **({} if step is None else {"step": step}))
     assert found["stepInMillis"] == step_ms
     lists = [found[name] for name in ("startTimestampsInMillis", "numRecordsInPerSecond", "pendingRecords")]
-    lists += [found["longestBatchInMillis"], *found["busyTimeMsPerSecond"].values()]
+    lists += [
+        found["longestBatchInMillis"],
+        found["batchTimeMsPerSecond"],
+        *found["busyTimeMsPerSecond"].values(),
+    ]
     assert len({len(one) for one in lists}) == 1 and lists[0]
     assert all(at_ms % step_ms == 0 for at_ms in lists[0])
     assert max(found["numRecordsInPerSecond"]) > 0

@@ -299,6 +299,9 @@ class LoadHistory(Camel):
     )
     backlog_rows: list[float | None] = called("pendingRecords", "At the end of the last batch of the step.")
     longest_batch_ms: list[float | None] = Field(description="Of the batches that ended in the step.")
+    batch_ms_per_second: list[float] = called(
+        "batchTimeMsPerSecond", "While a batch ran; with several queries their sum."
+    )
     busy_ms_per_second: dict[str, list[float]] = called(
         "busyTimeMsPerSecond", "Busy time of the average slot, by vertex id; 0 if no batch ran."
     )

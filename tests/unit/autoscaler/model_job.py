@@ -52,6 +52,7 @@ class ModelJob:
     records: list[dict[str, Any]] = field(default_factory=list)
     # More tasks than these find nothing to do.
     parts: int = 1_000
+    tells_tasks: bool = False
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -134,11 +135,17 @@ class ModelJob:
             return [
                 {"id": "busyTimeMsPerSecond", "avg": average_ms / 60},
                 {"id": "taskTimeSkew", "avg": skew},
+                *([{"id": "numTasksObserved", "avg": self.working}] if self.tells_tasks else []),
             ], None
         if last == "metrics":
             values = self._metrics()
             return [{"id": name, "value": str(values[name])} for name in wanted if name in values], None
         return self._details(), None
+
+    @property
+    def working(self) -> int:
+        """How many tasks have rows."""
+        return min(self.parallelism, self.parts)
 
     def _metrics(self) -> dict[str, float]:
         if not self.batches:
@@ -159,6 +166,7 @@ class ModelJob:
             "numRecordsInPerSecond": read.rows_per_second,
             "pendingRecords": read.backlog_rows,
             "longestBatchInMillis": read.longest_batch_ms,
+            "batchTimeMsPerSecond": read.batch_ms_per_second,
             "busyTimeMsPerSecond": read.busy_ms_per_second,
         }
 

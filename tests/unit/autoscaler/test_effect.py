@@ -17,7 +17,13 @@ from tests.unit.autoscaler.model_job import START_MS, ModelJob, drive
 
 POLICY = Policy()
 HOUR_MS = 3_600_000
-BEHIND = replace(LOAD, backlog_rows=50_000.0, growth_per_second=50.0, batch_ms_per_second=1_000.0)
+BEHIND = replace(
+    LOAD,
+    backlog_rows=50_000.0,
+    growth_per_second=50.0,
+    batch_ms_per_second=1_000.0,
+    rows_per_busy_second=100.0,
+)
 """100 rows in each second, which is all spent in batches."""
 
 
@@ -57,6 +63,15 @@ def test_no_more_tasks_than_the_cluster_has_slots() -> None:
     assert decision is not None and "The cluster has 3 slots" in decision.reason
 
 
+def test_no_more_tasks_are_asked_for_where_some_have_no_rows() -> None:
+    job = one_part(upper=2, parallelism=2, tells_tasks=True)
+    loop = Loop(job, "job", POLICY)
+    drive(job, loop, HOUR_MS)
+    assert job.declared == []
+    decision = loop.turn().decision
+    assert decision is not None and "slow has rows for 1 of its 2 tasks" in decision.reason
+
+
 def test_slots_are_counted_over_groups() -> None:
     vertices = (vertex("a", 2, group="one", busy_ms=480.0), vertex("b", 2, group="other", busy_ms=480.0))
     found = decide(snapshot(*vertices, load=BEHIND, slots=7), POLICY)
@@ -70,7 +85,7 @@ def judged(
     step = StepUp({"slow": 2}, {"slow": 4}, 100.0, expected_gain)
     seen = snapshot(
         vertex(parallelism=parallelism, upper=upper, busy_ms=950.0),
-        load=replace(BEHIND, rows_per_second=rows_per_second),
+        load=replace(BEHIND, rows_per_second=rows_per_second, rows_per_busy_second=rows_per_second),
         memory=Memory(step=step),
     )
     return decide(seen, POLICY)
