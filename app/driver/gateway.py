@@ -54,6 +54,7 @@ class Gateway:
         self._entered_at: float | None = None
         self._runs: dict[int, BatchRun] = {}
         self._latest: DriverPlan | None = None
+        self._newest_plan = 0
         self.begun_version = 0
         self.longest_s = 0.0
         self._valves: Valves | None = None
@@ -129,6 +130,11 @@ class Gateway:
         return self._running
 
     @property
+    def is_plan_new(self) -> bool:
+        """Whether there is another plan than when the newest batch began: the next one is its first."""
+        return self._plans.current.number > self._newest_plan
+
+    @property
     def batch_age_s(self) -> float:
         """How long the batch in flight has been running; 0 without one."""
         entered = self._entered_at
@@ -153,6 +159,7 @@ class Gateway:
         self._query.between_batches()
         if not self._started.wait(_START_S) or (valves := self._valves) is None:
             raise DriverError("The start of the query did not come to its end.", recoverable=True)
+        self._newest_plan = self._plans.current.number
         planned = valves.planned()
         plan = self._latest = self._plan_of(valves.in_force(planned))
         self.begun_version = max(self.begun_version, plan.version)

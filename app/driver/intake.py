@@ -36,6 +36,9 @@ _QUIET_BATCHES: Final = 3
 Spark may have given a batch the rest of the files that it had listed, before it lists those that have come since."""
 _CLOSE: Final = 0.1
 """A limit that would change by less stays."""
+_FIRST: Final = 0.3
+"""So much of the target is that of the first batch at other numbers of tasks, which are in force when it is
+committed."""
 _INTERVALS: Final = 1.25
 """Where batches begin at an interval, the target is at least this many: after a shorter batch nothing would be done
 until the next one."""
@@ -139,13 +142,14 @@ class Intake:
         """That of the source at ``place`` in the order of Spark's plan, in batches that are planned from now on."""
         return self._limits.get(place, IntakeLimit())
 
-    def batch_ended(self, took_ms: float) -> None:
-        """In the thread of the query: the sink has a batch, which took so long, and the next one is not planned yet."""
+    def batch_ended(self, took_ms: float, *, is_changing: bool = False) -> None:
+        """In the thread of the query: the sink has a batch, which took so long, and the next one is not planned yet.
+        ``is_changing``: that will be the first with other numbers of tasks."""
         if self._is_off or (not self._limits and took_ms < _LONG * self._target_ms):
             return
-        measured("the intake of sources", partial(self._adjust, took_ms), None)
+        measured("the intake of sources", partial(self._adjust, took_ms, is_changing), None)
 
-    def _adjust(self, took_ms: float) -> None:
+    def _adjust(self, took_ms: float, is_changing: bool) -> None:
         if self._java is None:
             self._open()
         limits = {}
@@ -154,7 +158,7 @@ class Intake:
         for place, taken in enumerate(told):
             before = self.limit_of(place).most
             is_over = self._quiet_batches >= _QUIET_BATCHES
-            limit = IntakeLimit() if is_over else self._next(taken, before, took_ms)
+            limit = IntakeLimit() if is_over else self._next(taken, before, took_ms, is_changing)
             if limit.most != before:
                 self._java.limit(place, -1 if limit.most is None else limit.most)
             if limit != IntakeLimit():
@@ -176,9 +180,12 @@ class Intake:
             for place, taken in enumerate(told)
         )
 
-    def _next(self, taken: Taken | None, before: int | None, took_ms: float) -> IntakeLimit:
+    def _next(
+        self, taken: Taken | None, before: int | None, took_ms: float, is_changing: bool
+    ) -> IntakeLimit:
         if taken is not None and not self._keeps_time:
-            most = next_limit(taken, before, took_ms, self._target_ms)
+            target_ms = self._target_ms * (_FIRST if is_changing else 1)
+            most = next_limit(taken, before, took_ms, target_ms)
             return IntakeLimit() if most is None else IntakeLimit(taken.unit, most)
         if took_ms <= self._target_ms:
             return IntakeLimit()

@@ -155,7 +155,8 @@ class StartedQuery:
     def written(self, batch_id: int) -> None:
         """Spark's sink has the batch, and its commit is next."""
         self.asked.upkeep.written(batch_id)
-        self._intake.batch_ended(self.gateway.batch_age_s * 1000)
+        took_ms = self.gateway.batch_age_s * 1000
+        self._intake.batch_ended(took_ms, is_changing=self.gateway.is_plan_new)
 
     # -- what happened
 

@@ -157,6 +157,18 @@ def test_batches_that_begin_at_an_interval_fill_it() -> None:
     assert ran(source, (5_000, 150_000)).limit_of(0) == IntakeLimit("rows", 2_500)
 
 
+def test_the_first_batch_of_a_plan_is_shorter() -> None:
+    """A plan is in force when its first batch is committed."""
+    source = Source()
+    intake = ran(source, (5_000, 50_000))
+    source.count = 1_000
+    intake.batch_ended(10_000, is_changing=True)
+    assert intake.limit_of(0).most == 300
+    source.count = 300
+    intake.batch_ended(1_500)
+    assert intake.limit_of(0).most == 1_200, "with more tasks it took half of the time"
+
+
 def test_a_spark_without_such_limits_runs_on() -> None:
     def missing(_: Any) -> Any:
         raise RuntimeError("no such class")
