@@ -16,6 +16,8 @@ from app.autoscaler.effect import (
     held_back,
     is_declared,
     is_in_force,
+    is_measured,
+    is_past,
     step_up,
 )
 from app.autoscaler.policy import Policy, Range
@@ -129,7 +131,7 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     memory = _remembered(seen, load)
     limits = _within_parts(limits, seen)
     if memory.held is not None:
-        limits = _within_held(limits, memory.held)
+        limits = _within_held(limits, memory.held, seen)
     demand = _demand_of(seen, load, policy, wanted_per_second, memory)
     fit = fitting_tasks(demand, limits, policy.target_utilization)
     now_used = demand.utilization({each.id: each.parallelism for each in seen.vertices})
@@ -142,7 +144,7 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     lower = {each.id: highest[each.id] for each in free if highest[each.id] < upper[each.id]}
     load_words = _load_words(load, policy, wanted_per_second, now_used)
     load_words += _operators_part(seen, demand, policy, fit)
-    memory, judged = _judged(seen, memory)
+    memory, judged = _judged(seen, load, policy, memory)
 
     def decision(action: Action, words: str, asked: Mapping[str, int], then: Mapping[str, int]) -> Decision:
         expected = demand.utilization(then)
@@ -160,8 +162,10 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     if now_used > policy.max_utilization:
         if judged is not None and brought_nothing(judged, seen, load):
             memory = held_back(memory, judged, seen.now_ms)
-            back = {each.id: judged.before[each.id] for each in free if each.id in judged.before}
+            back = {name: limits[name].clamp(own) for name, own in judged.before.items() if name in upper}
             return decision(Action.SCALE, _step_back(seen, judged, load, back), back, upper | back)
+        if memory.step is not None and is_in_force(memory.step, seen):
+            return decision(Action.NONE, "What the last step has brought is not known yet.", {}, fit)
         if higher:
             then = upper | higher
             words = (
@@ -172,14 +176,9 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
             return decision(Action.SCALE, words, higher, then)
         return decision(Action.NONE, _no_more(seen, limits, memory.held), {}, fit)
     if not lower:
-        fewer = any(fit[each.id] < upper[each.id] for each in free)
-        words = "A higher parallelism was recommended" if fewer else "The parallelism fits"
-        return decision(
-            Action.NONE,
-            f"{words} within the last {window_ms / 1000:.0f} s." if fewer else f"{words}.",
-            {},
-            fit,
-        )
+        is_lower = any(fit[each.id] < upper[each.id] for each in free)
+        higher_words = f"A higher parallelism was recommended within the last {window_ms / 1000:.0f} s."
+        return decision(Action.NONE, higher_words if is_lower else "The parallelism fits.", {}, fit)
     then = upper | lower
     watched_ms = seen.now_ms - history[0].at_ms
     if watched_ms < window_ms:
@@ -206,12 +205,12 @@ def _demand_of(
     return Demand(seen, load, factor, policy.batch_ms, own_part_ms)
 
 
-def _judged(seen: Snapshot, memory: Memory) -> tuple[Memory, StepUp | None]:
+def _judged(seen: Snapshot, load: Load, policy: Policy, memory: Memory) -> tuple[Memory, StepUp | None]:
     """The last step up, if it can be judged now, and the memory without it then, or if it counts no more."""
     step = memory.step
-    if step is None or not is_declared(step, seen):
+    if step is None or not is_declared(step, seen) or is_past(step, seen, policy):
         return replace(memory, step=None), None
-    if not is_in_force(step, seen):
+    if not is_in_force(step, seen) or not is_measured(seen, load, policy):
         return memory, None
     return replace(memory, step=None), step
 
@@ -261,7 +260,7 @@ def _recent(seen: Snapshot, policy: Policy) -> tuple[Recommendation, ...]:
 
 
 def _within_parts(limits: Mapping[str, Limits], seen: Snapshot) -> dict[str, Limits]:
-    """``limits``, with no more tasks of a vertex that has some without rows already."""
+    """``limits``, with no more tasks of a vertex for which a batch has too few parts already."""
     return {
         each.id: limits[each.id]
         if each.working is None or each.working >= each.parallelism
@@ -274,30 +273,32 @@ def _at_most(limits: Limits, most: int) -> Limits:
     return Limits(limits.least, max(limits.least, min(limits.most, most)))
 
 
-def _within_held(limits: Mapping[str, Limits], held: Held) -> dict[str, Limits]:
-    """``limits``, with no more tasks than those after which more have brought nothing."""
-    found = dict(limits)
-    for vertex_id, most in held.upper.items():
-        if vertex_id in found:
-            found[vertex_id] = _at_most(found[vertex_id], most)
-    return found
+def _within_held(limits: Mapping[str, Limits], held: Held, seen: Snapshot) -> dict[str, Limits]:
+    """``limits``, with no more tasks than those after which more have brought nothing, or than are declared."""
+    upper = {each.id: each.effective.upper for each in seen.vertices}
+    return {
+        vertex_id: _at_most(own, max(held.upper[vertex_id], upper[vertex_id]))
+        if vertex_id in held.upper
+        else own
+        for vertex_id, own in limits.items()
+    }
 
 
 def _no_more(seen: Snapshot, limits: Mapping[str, Limits], held: Held | None) -> str:
-    if held is not None:
-        return "More tasks were tried, and brought nothing."
     short = [each for each in seen.vertices if each.parallelism < min(each.effective.upper, each.most)]
     if short:
         told = ", ".join(f"{each.name} has {each.parallelism} of {each.effective.upper}" for each in short)
         return f"The job lacks slots, not bounds: {told} tasks."
-    idle = [one for one in seen.vertices if one.working is not None and one.working < one.parallelism]
-    if idle:
-        told = ", ".join(
-            f"{one.name} has rows for {one.working} of its {one.parallelism} tasks" for one in idle
+    narrow = [one for one in seen.vertices if one.working is not None and one.working < one.parallelism]
+    if narrow:
+        told = " and ".join(
+            f"{one.name} ran as {one.working} of its {one.parallelism} tasks" for one in narrow
         )
-        return f"{told}: there are too few files, partitions or keys for more."
+        return f"In the last batch {told}: it had too few files or partitions for more."
     if seen.slots is not None and _slots_declared(seen) >= seen.slots:
         return f"The cluster has {seen.slots} slots, which is as many as the bounds ask for."
+    if held is not None and any(each.id in held.upper for each in seen.vertices):
+        return "More tasks were tried, and brought nothing."
     if all(each.effective.upper >= limits[each.id].most for each in seen.vertices):
         return "All vertices are at the limits of the policy, at the operator's ceiling, or at their max parallelism."
     return (
@@ -350,7 +351,11 @@ def _nothing(seen: Snapshot, reason: str) -> Decision:
 def _act(policy: Policy, found: Decision) -> Decision:
     if found.action is not Action.SCALE or not policy.recommend_only:
         return found
-    return replace(found, action=Action.RECOMMEND, reason=f"{found.reason} It is only recommended.")
+    # Nothing is declared that could be judged later.
+    memory = replace(found.memory, step=None, held=None)
+    return replace(
+        found, action=Action.RECOMMEND, reason=f"{found.reason} It is only recommended.", memory=memory
+    )
 
 
 def _percent(part: float) -> str:

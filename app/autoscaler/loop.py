@@ -107,8 +107,8 @@ class Loop:
             memory=self.memory,
         )
         decision = self.decide(seen, self.policy)
-        self.memory = decision.memory
         if decision.action is not Action.SCALE:
+            self.memory = decision.memory
             return Turn(pause_ms, seen, decision)
         self.server.put(
             path,
@@ -116,6 +116,8 @@ class Loop:
             if_match=etag,
             reason=f"autoscaler: {decision.reason}"[:_REASON_CHARS],
         )
+        # Not of what the server has refused.
+        self.memory = decision.memory
         return Turn(pause_ms, seen, decision, has_declared=True)
 
 

@@ -36,7 +36,7 @@ class Vertex:
     vertex its number of state partitions. An upper bound above it asks for more of them, which are not there yet.
 
     ``busy_ms``: of each second, by its average task. ``skew``: how many times as long the longest task is. ``working``:
-    how many tasks had rows in the last batch; None: not known.
+    as how many tasks its stage ran in the last batch, which may have had parts for fewer; None: not known.
     ``operator``: the floor and ceiling of the job's scaling policy, which hold whatever bounds are declared.
     """
 
@@ -102,6 +102,7 @@ class StepUp:
     after: Mapping[str, int]
     rows_per_busy_second: float
     expected_gain: float
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)

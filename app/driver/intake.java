@@ -8,6 +8,7 @@ import java.util.Map;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
+import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxFiles;
@@ -28,8 +29,6 @@ public final class Intake {
     private final ArrayList sources = new ArrayList();
     /** The program's own limits. */
     private final IdentityHashMap own = new IdentityHashMap();
-    /** Of sources of files: the number of the newest batch of files that is known. */
-    private final IdentityHashMap newest = new IdentityHashMap();
 
     /** For the thread of the query alone, which makes the plan if there is none yet: its sources come with that. */
     public Intake(Object execution) throws Exception {
@@ -77,21 +76,31 @@ public final class Intake {
         return ((Number) got(trigger, "intervalMs")).longValue();
     }
 
+    /** What Spark calls each source, in the order of the plan. */
+    public String names() throws Exception {
+        ArrayList found = new ArrayList();
+        for (int place = 0; place < sources.size(); place++) found.add(sources.get(place).toString());
+        return JSON.writeValueAsString(found);
+    }
+
     /**
-     * Of each source, in the order of the plan: in what it can be limited, how much of that the batch has which has just
-     * run, -1: that is not known, and the program's own limit, -1: there is none. Nothing of a source that cannot be
-     * limited.
+     * Of each source, in the order of the plan: in what it can be limited, "": its options decide alone; how much of that
+     * the batch has which has just run; the program's own limit; what it waits for at least; and its rows in the batch.
+     * -1: that is not known, or there is none. Nothing of a source without admission control.
      */
     public String taken() throws Exception {
         ArrayList found = new ArrayList();
         for (int place = 0; place < sources.size(); place++) {
             Object source = sources.get(place);
             ArrayList told = new ArrayList();
-            String unit = unit(source);
-            if (unit != null) {
+            ReadLimit limit = (ReadLimit) own.get(source);
+            if (source instanceof SupportsAdmissionControl && !kind(source).equals("RatePerMicroBatchStream")) {
+                String unit = unit(source);
                 told.add(unit);
                 told.add(Long.valueOf(unit.equals("rows") ? rows(source) : isOfFiles(source) ? files(source) : -1));
-                told.add(Long.valueOf(most((ReadLimit) own.get(source))));
+                told.add(Long.valueOf(unit.equals("") ? -1 : most(limit)));
+                told.add(Long.valueOf(least(limit)));
+                told.add(Long.valueOf(rows(source)));
             }
             found.add(told);
         }
@@ -105,23 +114,18 @@ public final class Intake {
         ReadLimit limit = most < 0 ? before : unit(source).equals("files")
             ? ReadLimit.maxFiles((int) Math.min(most, Integer.MAX_VALUE)) : rowLimit(before, most);
         Object changed = limits().updated(source, limit);
-        Method[] all = execution.getClass().getMethods();
-        for (int at = 0; at < all.length; at++) {
-            if (all[at].getName().equals("uniqueSources_$eq")) all[at].invoke(execution, new Object[] {changed});
-        }
+        execution.getClass().getMethod("uniqueSources_$eq", new Class[] {scala.collection.immutable.Map.class})
+            .invoke(execution, new Object[] {changed});
     }
 
     private String unit(Object source) throws Exception {
         ReadLimit limit = (ReadLimit) own.get(source);
-        if (limit == null || !(source instanceof SupportsAdmissionControl)) return null;
+        if (limit == null) return "";
         // A source may fail with a limit of a kind that it does not know: so it gets the one that it has by itself.
         if (limit instanceof ReadMaxFiles) return "files";
-        String kind = kind(source);
-        if (isOfFiles(source)) return limit instanceof ReadAllAvailable && !latestFirst(source) ? "files" : null;
-        if (kind.equals("KafkaMicroBatchStream")) return "rows";
-        // The last of these gives what its option says, whatever it is told.
-        if (most(limit) < 0 || kind.equals("RatePerMicroBatchStream")) return null;
-        return limit instanceof ReadMaxRows || kind(limit).equals(OF_PYTHON) ? "rows" : null;
+        if (isOfFiles(source)) return limit instanceof ReadAllAvailable && !latestFirst(source) ? "files" : "";
+        if (kind(source).equals("KafkaMicroBatchStream")) return "rows";
+        return most(limit) >= 0 && (limit instanceof ReadMaxRows || kind(limit).equals(OF_PYTHON)) ? "rows" : "";
     }
 
     private static boolean isOfFiles(Object source) {
@@ -130,7 +134,7 @@ public final class Intake {
 
     /** It passes over files that are older by maxFileAge than the newest it has read, unless its options limit it. */
     private static boolean latestFirst(Object source) throws Exception {
-        return ((Boolean) got(own(source, "sourceOptions"), "latestFirst")).booleanValue();
+        return ((Boolean) got(privately(source, "sourceOptions"), "latestFirst")).booleanValue();
     }
 
     private static String kind(Object instance) {
@@ -156,6 +160,21 @@ public final class Intake {
         return least;
     }
 
+    private static long least(ReadLimit own) {
+        ReadMinRows found = minRows(own);
+        return found == null ? 0 : found.minRows();
+    }
+
+    private static ReadMinRows minRows(ReadLimit own) {
+        if (own instanceof ReadMinRows) return (ReadMinRows) own;
+        ReadLimit[] parts = own instanceof CompositeReadLimit
+            ? ((CompositeReadLimit) own).getReadLimits() : new ReadLimit[0];
+        for (int at = 0; at < parts.length; at++) {
+            if (parts[at] instanceof ReadMinRows) return (ReadMinRows) parts[at];
+        }
+        return null;
+    }
+
     /** At most so many rows, and at least as many as the program wants. */
     private static ReadLimit rowLimit(ReadLimit own, long most) throws Exception {
         if (kind(own).equals(OF_PYTHON)) {
@@ -163,24 +182,27 @@ public final class Intake {
             return (ReadLimit) own.getClass().getConstructor(new Class[] {String.class}).newInstance(new Object[] {told});
         }
         ReadLimit limit = ReadLimit.maxRows(most);
-        ReadLimit[] parts = own instanceof CompositeReadLimit
-            ? ((CompositeReadLimit) own).getReadLimits() : new ReadLimit[] {own};
-        for (int at = 0; at < parts.length; at++) {
-            if (parts[at] instanceof ReadMinRows) return ReadLimit.compositeLimit(new ReadLimit[] {parts[at], limit});
-        }
-        return limit;
+        ReadMinRows least = minRows(own);
+        return least == null ? limit : ReadLimit.compositeLimit(new ReadLimit[] {least, limit});
     }
 
-    /** The files of the batch: the source numbers those that it has given to each. */
+    /** The files of the batch: the source numbers those that it gives at once. */
     private long files(Object source) throws Exception {
-        long number = ((Number) own(source, "metadataLogCurrentOffset")).longValue();
-        Object before = newest.put(source, Long.valueOf(number));
-        if (number < 0 || (before != null && ((Long) before).longValue() == number)) return 0;
-        Object log = own(source, "metadataLog");
-        scala.Option some = scala.Option.apply(Long.valueOf(number));
+        long start = number("committedOffsets", source), end = number("availableOffsets", source);
+        Object log = privately(source, "metadataLog");
         Method get = log.getClass().getMethod("get", new Class[] {scala.Option.class, scala.Option.class});
-        scala.Tuple2[] batches = (scala.Tuple2[]) get.invoke(log, new Object[] {some, some});
-        return batches.length == 0 ? 0 : ((Object[]) batches[0]._2()).length;
+        Object[] from = new Object[] {scala.Option.apply(Long.valueOf(start + 1)), scala.Option.apply(Long.valueOf(end))};
+        scala.Tuple2[] batches = end > start ? (scala.Tuple2[]) get.invoke(log, from) : new scala.Tuple2[0];
+        long found = 0;
+        for (int at = 0; at < batches.length; at++) found += ((Object[]) batches[at]._2()).length;
+        return found;
+    }
+
+    private long number(String offsets, Object source) throws Exception {
+        scala.Option offset = ((scala.collection.Map) got(execution, offsets)).get(source);
+        if (offset.isEmpty()) return -1;
+        Map told = (Map) JSON.readValue(((Offset) offset.get()).json(), Map.class);
+        return ((Number) told.get("logOffset")).longValue();
     }
 
     /** The rows that tasks have read of it. A source that is used twice gives them to each. */
@@ -191,7 +213,7 @@ public final class Intake {
 
     private static long rows(Object source, SparkPlan node) throws Exception {
         long found = 0;
-        if (kind(node).equals("MicroBatchScanExec") && got(node, "stream") == source) {
+        if (node.children().isEmpty() && streamOf(node) == source) {
             scala.Option metric = node.metrics().get("numOutputRows");
             if (metric.isDefined()) found = ((Number) ((AccumulatorV2) metric.get()).value()).longValue();
         }
@@ -199,6 +221,17 @@ public final class Intake {
             found = Math.max(found, rows(source, (SparkPlan) children.next()));
         }
         return found;
+    }
+
+    /** The stream that an operator reads. */
+    private static Object streamOf(SparkPlan node) throws Exception {
+        if (!kind(node).endsWith("ScanExec")) return null;
+        try {
+            scala.Option stream = (scala.Option) got(node, "getStream");
+            return stream.isEmpty() ? null : stream.get();
+        } catch (NoSuchMethodException error) {
+            return null;
+        }
     }
 
     private scala.collection.immutable.Map limits() throws Exception {
@@ -210,7 +243,7 @@ public final class Intake {
     }
 
     /** What a method of Spark's answers that it keeps to itself. */
-    private static Object own(Object instance, String name) throws Exception {
+    private static Object privately(Object instance, String name) throws Exception {
         Method method = instance.getClass().getDeclaredMethod(name, NONE);
         method.setAccessible(true);
         return method.invoke(instance, NOTHING);

@@ -27,28 +27,19 @@ SKEW_BUSIEST_MS: Final = 100
 
 _WHY: Final[dict[IntakeReason, str]] = {
     "no-admission-control": "Spark cannot tell this source how much to give",
+    "own-limit": "its options decide how much it gives",
     "keeps-time": "their size decides which rows are late, so it is limited only if the job sets slotwise.batch.target",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class VertexLoad:
-    """A vertex of a query as sentences need it. ``tasks``: those that its last batch had rows for; None: not known."""
+    """A vertex of a query as sentences need it. ``tasks``: those of its stage in the last batch; None: not known."""
 
     name: str
     upper: int
     rates: VertexRates
     tasks: int | None = None
-
-    @property
-    def working(self) -> int:
-        """How many of its tasks have rows."""
-        return max(1, min(self.tasks or self.rates.parallelism, self.rates.parallelism))
-
-    @property
-    def busy_ms_of_task(self) -> float:
-        """Of each second, by the average task that has rows."""
-        return min(1000.0, (self.rates.busy_ms or 0.0) / self.working)
 
 
 def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: int) -> list[str]:
@@ -138,7 +129,8 @@ def intake_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[st
     """On the sources of a query whose batches are kept short, or should be."""
     found = []
     for each in batches:
-        name = graph.by_id[each.vertex_id].name
+        vertex = graph.by_id.get(each.vertex_id)
+        name = each.vertex_id if vertex is None else vertex.name
         if each.intake_limit is not None:
             found.append(
                 f"{name} gives at most {each.intake_limit:,} {each.intake_unit} to the next batch: more would take "
@@ -153,20 +145,23 @@ def intake_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[st
 
 def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:
     """The vertex whose tasks work for most of the time. One after another, they make the time of a batch."""
-    busy = sorted(((each.busy_ms_of_task, place, each) for place, each in enumerate(vertices)), reverse=True)
+    busy = sorted(
+        ((each.rates.busy_ms_of_slot or 0.0, place, each) for place, each in enumerate(vertices)),
+        reverse=True,
+    )
     if not busy or busy[0][0] < 1:
         return None
     most_ms, _, vertex = busy[0]
     rates = vertex.rates
-    tasks = "its task works" if vertex.working == 1 else f"each of its {vertex.working} tasks works"
+    tasks = "its task works" if rates.parallelism == 1 else f"each of its {rates.parallelism} tasks works"
     sentence = f"{vertex.name} limits it: {tasks} {most_ms:.0f} ms of each second"
     if len(busy) > 1:
         next_ms, _, other = busy[1]
         sentence += f", more than those of any other vertex ({other.name} is next with {next_ms:.0f} ms)"
-    if vertex.working < rates.parallelism:
+    if vertex.tasks is not None and vertex.tasks < rates.parallelism:
         return (
-            f"{sentence}. Its last batch had rows for {vertex.working} of its {rates.parallelism} tasks: with so few "
-            "files, partitions or keys more tasks do not help."
+            f"{sentence}. Its last batch ran as {vertex.tasks} of {rates.parallelism} tasks: with so few files or "
+            "partitions more tasks do not help."
         )
     if rates.parallelism < vertex.upper:
         return f"{sentence}. Its upper bound is {vertex.upper}."

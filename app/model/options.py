@@ -141,7 +141,7 @@ class JobOptions:
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none; ``batch_trigger`` available-now: the job ends when it has read what is there.
     ``batch_target_ms``: how long a micro-batch of a job that falls behind should take, 0 for no matter how long; None:
-    10 s, but for queries whose results depend on the size of batches.
+    10 s, but not for queries with a watermark or a join of two streams.
     ``measure_load``: its driver reports all that it can know of the load.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
     longer than `start_timeout_ms` an attempt may take that redistributes state first; ``cluster_start_ms`` is how much

@@ -36,9 +36,9 @@ REPORT_LIMIT_CHARS = 4 * 1024 * 1024
 TOPICS_TOLD = 20
 """Of a source, however many topics it reads."""
 
-IntakeReason = Literal["", "no-admission-control", "keeps-time"]
-"""Why the batches of a source are not kept short. Spark cannot tell it how much to give; or the size of batches decides
-which rows are late, and the job has not asked for it."""
+IntakeReason = Literal["", "no-admission-control", "own-limit", "keeps-time"]
+"""Why the batches of a source are not kept short. Spark cannot tell it how much to give; its own options do; or the
+size of batches decides which rows are late, and the job has not asked for it."""
 
 StopOrder = Literal["none", "kill", "boundary", "drain"]
 

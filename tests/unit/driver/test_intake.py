@@ -1,4 +1,4 @@
-"""How much a source may give to the next batch, by what the one before took."""
+"""The limits of a run of a query: when Spark is told of them, and what the next run knows."""
 
 from __future__ import annotations
 
@@ -8,64 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.driver.intake import DEFAULT_TARGET_MS, INTAKE_NOTE, Intake, Taken, next_limit
+from app.driver.intake import INTAKE_NOTE, Intake
 from app.driver.progress import IntakeLimit
-
-TARGET_MS = 10_000
-
-
-@pytest.mark.parametrize(
-    ("count", "limit", "took_ms", "expected"),
-    [
-        # A heap: what can be worked off in the target.
-        (5_000, None, 50_000, 1_000),
-        # It gets long, though it is not too long yet: the next one may have so much more.
-        (1_000, None, 5_000, 2_000),
-        # All is well.
-        (1_000, None, 2_000, None),
-        (1_000, 5_000, 2_000, 5_000),
-        # More was left behind than the limit let through, and it took no time.
-        (1_000, 1_000, 1_000, 4_000),
-        (950, 1_000, 1_000, 4_000),
-        # Slower than it was, or faster.
-        (1_000, 1_000, 20_000, 500),
-        (1_000, 1_000, 8_000, 1_250),
-        # Close enough.
-        (1_000, 1_000, 10_500, 1_000),
-        (1_000, 1_000, 9_500, 1_000),
-        # Never nothing.
-        (1, None, 600_000, 1),
-        (1, 1, 600_000, 1),
-        # Of a sink that reads twice Spark counts twice.
-        (2_000, 1_000, 10_000, 1_000),
-        # The batch had nothing of this source.
-        (0, None, 50_000, None),
-        (0, 300, 50_000, 300),
-    ],
-)
-def test_the_next_limit_is_what_fills_the_target(
-    count: int, limit: int | None, took_ms: int, expected: int | None
-) -> None:
-    assert next_limit(Taken("rows", count, None), limit, took_ms, TARGET_MS) == expected
-
-
-def test_never_beyond_what_the_program_allows() -> None:
-    assert next_limit(Taken("files", 100, own=100), None, 5_000, TARGET_MS) is None
-    assert next_limit(Taken("files", 100, own=100), None, 20_000, TARGET_MS) == 50
-    assert next_limit(Taken("files", 50, own=100), 50, 1_000, TARGET_MS) is None
-    assert next_limit(Taken("files", None, own=100), None, 1_000, TARGET_MS) is None
-
-
-def test_a_source_that_does_not_tell_is_taken_to_have_given_all_that_it_may() -> None:
-    limit: int | None = None
-    seen = []
-    # 40 files of 2.5 s each come for each batch, and there may be 1000.
-    for _ in range(4):
-        limit = next_limit(Taken("files", None, own=1_000), limit, min(limit or 1_000, 40) * 2_500, TARGET_MS)
-        seen.append(limit)
-    assert seen == [100, 10, 4, 4]
-    assert next_limit(Taken("files", None, own=1_000), 4, 500, TARGET_MS) == 16
-    assert next_limit(Taken("files", None, own=1_000), 300, 500, TARGET_MS) is None
 
 
 class Source:
@@ -73,7 +17,8 @@ class Source:
 
     def __init__(self, *, keeps_time: bool = False, interval_ms: int = 0, can: bool = True) -> None:
         self.keeps_time, self.interval_ms, self.can = keeps_time, interval_ms, can
-        self.count, self.own = 0, -1
+        self.count, self.own, self.name = 0, -1, "files"
+        self.asked = 0
         self.limits: list[int] = []
 
     def keepsTime(self) -> bool:
@@ -82,8 +27,12 @@ class Source:
     def intervalMs(self) -> int:
         return self.interval_ms
 
+    def names(self) -> str:
+        return json.dumps([self.name])
+
     def taken(self) -> str:
-        return json.dumps([["rows", self.count, self.own] if self.can else []])
+        self.asked += 1
+        return json.dumps([["rows", self.count, self.own, 0, self.count] if self.can else []])
 
     def limit(self, place: int, most: int) -> None:
         assert place == 0
@@ -118,17 +67,17 @@ def test_a_limit_is_told_to_spark_when_it_changes_and_goes_when_nothing_is_left(
     intake = ran(source, (5_000, 50_000), (1_000, 10_000), *quiet, *quiet)
     assert (source.limits, intake.limit_of(0)) == ([1_000, -1], IntakeLimit())
     source = Source()
-    assert ran(source, (5_000, 50_000), *quiet[1:], (1_000, 9_800), *quiet[1:]).limit_of(0).most == 1_000
+    ran(source, (5_000, 50_000), *quiet[1:], (1_000, 9_800), *quiet[1:])
+    assert source.limits == [1_000], "not three in a row"
     assert ran(source, (5_000, 50_000)).limit_of(0) == IntakeLimit("rows", 1_000)
 
 
 def test_quick_batches_do_not_even_ask_java() -> None:
-    def never(_: Any) -> Any:
-        raise AssertionError
-
-    intake = Intake(Path(INTAKE_NOTE), target_ms=None, make=never)
-    intake.batch_ended(DEFAULT_TARGET_MS / 5)
-    assert intake.limit_of(0) == IntakeLimit()
+    source = Source()
+    ran(source, (5_000, 10_000), (5_000, 100))
+    assert source.asked == 0
+    ran(source, (5_000, 10_001))
+    assert source.asked == 1
 
 
 @pytest.mark.parametrize("of", [{"target_ms": 0}, {"may_limit": False}])
@@ -149,7 +98,13 @@ def test_of_a_query_that_keeps_time_only_if_the_job_asks_for_it() -> None:
 
 def test_a_source_that_cannot_be_limited_is_told_while_batches_are_long() -> None:
     assert ran(Source(can=False), (5_000, 50_000)).limit_of(0) == IntakeLimit(why="no-admission-control")
-    assert ran(Source(can=False), (5_000, 5_000)).limit_of(0) == IntakeLimit()
+    assert ran(Source(can=False), (5_000, 50_000), (5_000, 5_000)).limit_of(0) == IntakeLimit()
+
+
+def test_a_limit_is_told_while_it_leaves_something_behind() -> None:
+    """A job that keeps up is not said to fall behind."""
+    assert ran(Source(), (5_000, 50_000), (1_000, 9_800)).limit_of(0) == IntakeLimit("rows", 1_000)
+    assert ran(Source(), (5_000, 50_000), (700, 7_000)).limit_of(0) == IntakeLimit()
 
 
 def test_batches_that_begin_at_an_interval_fill_it() -> None:
@@ -181,16 +136,19 @@ def test_a_spark_without_such_limits_runs_on() -> None:
 def test_the_next_run_begins_with_the_limits_of_the_one_before(note: Path) -> None:
     ran(Source(), (5_000, 50_000))
     source = Source()
-    assert (begun(source).limit_of(0), source.limits) == (IntakeLimit("rows", 1_000), [1_000])
+    begun(source)
+    assert source.limits == [1_000]
     ran(Source(), (5_000, 50_000), *[(100, 1_000)] * 3)
     assert not note.exists()
-    assert (begun(source).limit_of(0), source.limits) == (IntakeLimit(), [1_000])
+    begun(source)
+    assert source.limits == [1_000], "nothing more"
 
 
 @pytest.mark.parametrize(
     ("changes", "of"),
     [
         ({"own": 500}, {}),
+        ({"name": "other files"}, {}),
         ({"can": False}, {}),
         ({"keeps_time": True}, {}),
         ({}, {"target_ms": 0}),
