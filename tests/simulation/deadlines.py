@@ -308,6 +308,13 @@ class Deadlines:
         """The graph has changed: what is left of each patch is what the state says."""
         queue = {one.version: one for one in state.queued}
         ledger.patches = [one for one in ledger.patches if one.version in queue]
+        # Declared in the same commit, behind the change of the graph.
+        known = {one.version for one in ledger.patches}
+        ledger.patches += [
+            Waiting(one.version, dict(one.bounds), one.deadline.on_timeout)
+            for one in state.queued
+            if one.version not in known
+        ]
         for one in ledger.patches:
             known = queue[one.version]
             one.bounds = dict(known.bounds)

@@ -51,7 +51,8 @@ def asks_for(state: JobState, wanted: Requirements) -> tuple[JobGraph, Holds]:
         number = dict(wanted.state_partitions)
         vertices = [
             replace(one, max_parallelism=max(number.get(one.id, one.max_parallelism), upper[one.id]))
-            if one.stateful
+            # Of what nobody has analysed yet it is not known whether there is any state.
+            if one.stateful and not one.is_assumed
             else one
             for one in graph.vertices
         ]
