@@ -56,7 +56,7 @@ def deadline_missed() -> contextlib.AbstractContextManager[None]:
 
 def not_held() -> contextlib.AbstractContextManager[None]:
     """Bounds with a deadline are applied whatever slots there are."""
-    return instead(QueuedSlots, "_suffices", lambda *_args: True)
+    return instead(QueuedSlots, "_suffices", lambda *_args, **_more: True)
 
 
 def rolled_back_too_far() -> contextlib.AbstractContextManager[None]:
