@@ -278,7 +278,9 @@ class Attempt(BaseAttempt):
             return self._try_stop()
         if not self._steps.is_waiting:
             for running in self._queries:
-                running.interrupt_if_due()
+                # One that was started again after a failure has to commit a batch first, and in time.
+                if not self._failover.awaits(running):
+                    running.interrupt_if_due()
         return self._look_at_ended()
 
     def _look_at_ended(self) -> Ending | None:

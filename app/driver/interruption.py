@@ -10,6 +10,7 @@ is longer than the time between two changes would never end.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from app.model.sink_formats import OWN_SINKS
 if TYPE_CHECKING:
     from app.driver.gateway import Gateway
     from app.driver.valves.spark import WriterFacts
+
+log = logging.getLogger(__name__)
 
 MARK: Final = "slotwise-batch-interrupted"
 """In the error with which a query ends whose batch was interrupted."""
@@ -114,8 +117,12 @@ class Interrupter:
         if known - done <= done:
             return None
         made = Interruption(self._sink, batch, self._gateway.batch_age_s, done, known)
-        # First: if this process dies here, the batch runs again in any case.
-        self._note.write_text(str(batch), encoding="ascii")
+        try:
+            # First: if this process dies here, the batch runs again in any case.
+            self._note.write_text(str(batch), encoding="ascii")
+        except OSError as error:
+            log.warning("batch %d is not interrupted, as that could not be noted: %s", batch, error)
+            return None
         return made if self._gateway.cancel_batch(batch, self._cancel_now) else None
 
     def _cancel_now(self) -> None:

@@ -98,6 +98,7 @@ def query_that_hangs(overdue: Failure | None) -> Any:
         waits_for_data=False,
         is_interrupted=False,
         interrupt_if_due=lambda: None,
+        query=SimpleNamespace(key="ab"),
     )
 
 
@@ -244,6 +245,8 @@ def test_no_batch_is_interrupted_while_executors_are_to_come_or_the_job_is_stopp
     assert looped._tick() is None and not asked
     looped._steps.is_waiting = False
     assert looped._tick() is None and asked == [1]
+    looped._failover._unproven["ab"] = (running, 1)
+    assert looped._tick() is None and asked == [1], "after its failure it has to commit a batch first"
     running.try_stop, running.stop_at_boundary = lambda: False, lambda: None
     looped._begin_stop(Terminate())
     assert looped._tick() is None and asked == [1]

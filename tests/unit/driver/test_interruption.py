@@ -182,6 +182,14 @@ def test_a_batch_that_was_planned_while_the_plan_came_has_been_waited_for_since_
     assert rig.look() is not None
 
 
+def test_none_is_interrupted_if_that_cannot_be_noted(tmp_path: Path, clock: Clock) -> None:
+    rig = Rig(tmp_path / "gone")
+    rig.begin(5, clock.s)
+    rig.plans.change(2, {"in": 4, "out": 4})
+    clock.s += 31
+    assert rig.look() is None and not rig.cancelled
+
+
 def test_no_wait_is_for_ever(tmp_path: Path, clock: Clock) -> None:
     rig = Rig(tmp_path, max_wait_ms=0)
     rig.begin(5, clock.s)
