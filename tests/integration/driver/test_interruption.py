@@ -128,7 +128,7 @@ def test_a_long_batch_runs_again_at_the_new_parallelism(rig: Bench) -> None:
     assert driver.exit_status() == 0
 
 
-@pytest.mark.parametrize("form", ["sqlite", "noop"])
+@pytest.mark.parametrize("form", ["sqlite", pytest.param("noop", marks=pytest.mark.long)])
 def test_so_does_that_of_a_sink_of_another_kind(rig: Bench, form: str) -> None:
     """A database gets its rows from the driver, and Spark writes a table by its second API."""
     fill(rig)
@@ -159,6 +159,7 @@ def test_a_program_that_asks_for_it_does_not_notice(rig: Bench) -> None:
     assert sorted(row["v"] for row in rows_of(rig.directory / "out" / "stored-0")) == ALL
 
 
+@pytest.mark.long
 def test_a_stop_goes_before_an_interruption(rig: Bench) -> None:
     fill(rig)
     job = document(rig, {"format": "parquet", "path": str(rig.directory / "out")})
