@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from app.driver.base_attempt import LAST_WORD_S, TOLD_TO_END, BaseAttempt, Ending, Terminate, epoch_ms
 from app.driver.checkpoints import forget_old, note_committed
-from app.driver.failover import LocalFailover
-from app.driver.failures import Failure, Fenced
+from app.driver.failover import END_S, LocalFailover
+from app.driver.failures import Failure, Fenced, describe
 from app.driver.load import LoadNews, spark_figures
 from app.driver.plans import Plans, PlanSteps
 from app.driver.program.asked import Shared
@@ -83,6 +83,8 @@ class Attempt(BaseAttempt):
             may_commit=self._may_commit,
             limit_ms=self.spec.batch_timeout_ms,
             target_ms=self.spec.batch_target_ms,
+            max_wait_ms=self.spec.rescale_max_wait_ms,
+            interruptible=self.spec.batch_interruptible,
             measure_load=self.spec.measure_load,
             between_batches=self._trim,
             # On one host all state is in this process.
@@ -92,11 +94,11 @@ class Attempt(BaseAttempt):
         )
 
     def _expect_failures(self, make: Callable[[Query], StartedQuery]) -> None:
-        """From now on a query that fails can be restarted alone. ``make`` makes the new run of a query."""
+        """From now on a query that fails, or is interrupted, can be restarted alone. ``make`` makes the new run."""
 
         def restart(failed: StartedQuery) -> StartedQuery:
             running = make(failed.query)
-            running.longest_before_ms = failed.longest_batch_ms
+            running.follows(failed)
             try:
                 running.start()
             except BaseException:
@@ -107,6 +109,7 @@ class Attempt(BaseAttempt):
             self._queries[self._queries.index(failed)] = running
             return running
 
+        self._restart = restart
         self._failover = LocalFailover(
             report=self._report, begun_version=self._begun_version, restart=restart
         )
@@ -232,14 +235,17 @@ class Attempt(BaseAttempt):
         repeated = [
             each.reprocessed_records for each in self._queries if each.reprocessed_records is not None
         ]
+        again = [one for each in self._runs if (one := each.take_again()) is not None]
+        # A change in place reprocesses nothing, but for a batch that was interrupted for it.
+        rows = sum(one.rows or 0 for one in again)
         first = self._reported_version == 0
         self._reported_version = version
         self._report(
             type="plan-applied",
             plan_version=version,
             output_gap_ms=max(gaps) if gaps else None,
-            # A change in place reprocesses nothing: no batch is run twice.
-            reprocessed_records=(sum(repeated) if repeated else None) if first else 0,
+            reprocessed_records=(sum(repeated) if repeated else None) if first else rows,
+            interrupted=" ".join(one.sentence for one in again),
             not_followed={
                 key: why
                 for each in self._queries
@@ -270,11 +276,20 @@ class Attempt(BaseAttempt):
                 return self._fail(overdue)
         if self._stop is not None:
             return self._try_stop()
+        if not self._steps.is_waiting:
+            for running in self._queries:
+                # One that was started again after a failure has to commit a batch first, and in time.
+                if not self._failover.awaits(running):
+                    running.interrupt_if_due()
         return self._look_at_ended()
 
     def _look_at_ended(self) -> Ending | None:
         for running in list(self._queries):
             if running.is_active or self._failover.holds(running):
+                continue
+            if running.is_interrupted:
+                if (ending := self._run_again(running)) is not None:
+                    return ending
                 continue
             failure = running.failure()
             if failure is None:
@@ -288,6 +303,30 @@ class Attempt(BaseAttempt):
                 return self._fail(failure)
         hanging = self._failover.turn()
         return None if hanging is None else self._fail(hanging)
+
+    def _run_again(self, interrupted: StartedQuery) -> Ending | None:
+        """Start a query again whose batch was interrupted, once nothing of it writes any more and Spark has told all
+        of it."""
+        is_late = interrupted.interrupted_s > END_S
+        sink = interrupted.query.sink.name
+        if not interrupted.is_gone():
+            text = f"What an interrupted batch of {sink} had begun did not end within {END_S:.0f} s."
+            return self._fail(Failure(text, "")) if is_late else None
+        if not interrupted.is_silent and not is_late:
+            return None
+        try:
+            self._restart(interrupted)
+        except Fenced:
+            raise
+        except Exception as error:
+            failed = replace(describe(error, vertex=sink), query_id=interrupted.query_id)
+            return self._fail(replace(failed, batch_id=interrupted.committed_batches))
+        log.info("the query of %s was interrupted, and runs again", sink)
+        return None
+
+    def _goes_on(self, running: StartedQuery) -> bool:
+        """Whether it runs, or will again."""
+        return running.is_active or running.is_interrupted or self._failover.holds(running)
 
     @abstractmethod
     def _on_well_ended(self, running: StartedQuery) -> None:
@@ -336,6 +375,8 @@ class Attempt(BaseAttempt):
             hanging = self._failover.hanging()
             return None if hanging is None else self._fail(hanging)
         if not all([each.try_stop() for each in self._queries]):
+            return None
+        if any(each.is_interrupted and not each.is_gone() for each in self._queries):
             return None
         if failure := self._why_failed():
             return self._fail(failure)

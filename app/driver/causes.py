@@ -56,6 +56,19 @@ def chain_of(error: BaseException) -> tuple[Link, ...]:
     return tuple(found)[:_MOST_LINKS]
 
 
+def carries(error: BaseException, mark: str) -> bool:
+    """Whether ``error`` or one of its causes, those in Java too, has ``mark`` in its text."""
+    for cause in _causes(error):
+        with contextlib.suppress(Exception):
+            if mark in str(cause):
+                return True
+        with contextlib.suppress(Exception):
+            java = java_causes(getattr(cause, "java_exception", None))
+            if any(mark in str(each.getMessage()) for each in java):
+                return True
+    return False
+
+
 def came_through_spark(error: BaseException) -> bool:
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 

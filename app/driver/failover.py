@@ -87,13 +87,17 @@ class LocalFailover:
                 return replace(held.failure, sentence=sentence)
         return None
 
+    def awaits(self, running: StartedQuery) -> bool:
+        """Whether ``running`` was started again, and has not proved itself yet."""
+        known, _ = self._unproven.get(running.query.key, (None, 0))
+        return known is running
+
     def proven(self, running: StartedQuery) -> bool:
         """``running`` has committed a batch, or is idle. Whether that proves a restart, which is then reported."""
         key = running.query.key
-        known, number = self._unproven.get(key, (None, 0))
-        if known is not running:
+        if not self.awaits(running):
             return False
-        del self._unproven[key]
+        _, number = self._unproven.pop(key)
         self.report(type="query-recovered", query=key, run=number, run_id=running.run_id)
         return True
 

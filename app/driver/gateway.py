@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
+from app.driver.interruption import is_of_interruption
 from app.driver.plans import DriverPlan
 from app.driver.sinks.base import BatchRef, Sink
 from app.driver.valves.query_valves import Valves
@@ -60,6 +61,8 @@ class Gateway:
         self._valves: Valves | None = None
         self._started = threading.Event()
         self.failure: Failure | None = None
+        # The sink has ended because its batch was cancelled.
+        self.is_cancelled = False
 
     # -- in the thread of the query
 
@@ -106,7 +109,9 @@ class Gateway:
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, Fenced):
+            if is_of_interruption(error):
+                self.is_cancelled = True
+            elif not isinstance(error, Fenced):
                 found = describe(error, vertex=getattr(error, "vertex", None))
                 self.failure = replace(found, batch_id=batch_id)
             self.ended()
@@ -139,6 +144,23 @@ class Gateway:
         """How long the batch in flight has been running; 0 without one."""
         entered = self._entered_at
         return time.monotonic() - entered if entered is not None else 0.0
+
+    def waited_s(self, vertices: Iterable[str]) -> float:
+        """For how long a plan that changes one of ``vertices`` has waited for the batch in flight; 0 if none does."""
+        run = None if self._running is None else self._runs.get(self._running)
+        wanted = self._plans.current.parallelism
+        if run is None or all(wanted.get(each) == run.plan.parallelism.get(each) for each in vertices):
+            return 0.0
+        # The plan of a batch may not be known exactly; none has waited for it before it was begun.
+        return min(self.batch_age_s, self._plans.waited_s(run.plan.number))
+
+    def cancel_batch(self, batch_id: int, cancel: Callable[[], None]) -> bool:
+        """``cancel`` what runs for ``batch_id``, if its sink still has it. The next batch waits until that is done."""
+        with self._lock:
+            if self._running != batch_id or self._entered_at is None:
+                return False
+            cancel()
+            return True
 
     def committed(self, batch_id: int) -> BatchRun | None:
         """Spark has committed ``batch_id``: what is known of its run."""

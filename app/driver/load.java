@@ -79,6 +79,23 @@ public final class Load {
         return JSON.writeValueAsString(found.values());
     }
 
+    /** How many tasks of a batch are done, and how many are known: those too of stages that have not begun. */
+    public String tasks(String run, long batch) throws Exception {
+        int[] jobs = context.statusTracker().getJobIdsForGroup(run);
+        Arrays.sort(jobs);
+        int done = 0;
+        int known = 0;
+        for (int at = jobs.length - 1; at >= 0 && at >= jobs.length - LATEST_JOBS; at--) {
+            JobData job = job(jobs[at]);
+            long number = job == null ? -1 : batchOf(job);
+            if (number < 0 || number > batch) continue;
+            if (number < batch) break;
+            done += job.numCompletedTasks();
+            known += job.numTasks() - job.numSkippedTasks();
+        }
+        return JSON.writeValueAsString(new int[] {done, known});
+    }
+
     private JobData job(int id) {
         try {
             return store.job(id);

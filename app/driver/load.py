@@ -103,6 +103,15 @@ class SparkFigures:
                     return True
         return False
 
+    def tasks(self, run_id: str, batch_id: int) -> tuple[int, int]:
+        """How many tasks of a batch are done, and how many are known so far; 0 of 0 if Spark does not tell."""
+        done, known = self._ask(lambda java: java.tasks(run_id, batch_id), "the tasks of a batch") or (0, 0)
+        return int(done), int(known)
+
+    def cancel(self, run_id: str, why: str) -> None:
+        """Cancel all that runs for the query. It ends with an error that has ``why`` in its text."""
+        scala_context(self._context).cancelJobGroup(run_id, why)
+
     def executors(self) -> tuple[ExecutorLoad, ...]:
         return tuple(ExecutorLoad(*each) for each in self._ask(lambda java: java.executors()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,8 @@ class Plans:
         self._program, self._program_is_gone = program, False
         self._current = DriverPlan(1, version, dict(parallelism))
         self._plans = {1: self._current}
+        # When each was taken up.
+        self._taken_at = {1: time.monotonic()}
 
     @property
     def current(self) -> DriverPlan:
@@ -57,9 +60,16 @@ class Plans:
             merged |= self.of_vertices(parallelism)
             self._current = DriverPlan(current.number + 1, version, merged, whole)
             self._plans[self._current.number] = self._current
+            self._taken_at[self._current.number] = time.monotonic()
             for old in sorted(self._plans)[:-_PLANS_KEPT]:
-                del self._plans[old]
+                del self._plans[old], self._taken_at[old]
             return True
+
+    def waited_s(self, number: int) -> float:
+        """How long ago the first plan behind plan ``number`` was taken up; 0 if there is none."""
+        with self._lock:
+            behind = [at for newer, at in self._taken_at.items() if newer > number]
+        return time.monotonic() - min(behind) if behind else 0.0
 
     def grow(self, bounds: Mapping[str, int]) -> dict[str, int]:
         """Let vertices with these upper bounds be in the plans, and in them at once: batches that run have none of

@@ -25,6 +25,7 @@ from app.driver.gap_meter import GapMeter
 from app.driver.gate import start_behind
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.intake import INTAKE_NOTE, Intake
+from app.driver.interruption import Interrupter, Interruption, is_of_interruption, takes_again
 from app.driver.load import spark_figures
 from app.driver.plans import DriverPlan
 from app.driver.program.asked import Asked, Shared
@@ -37,6 +38,7 @@ from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import copy_of_writer, execution_of, replace_frame
+from app.model.jobgraph import SinkSpec
 
 _LIMITED = ("processing-time", "available-now")
 """The triggers of which a batch need not have all that waits."""
@@ -68,6 +70,9 @@ class StartedQuery:
         self.applied_version = 0
         self.reprocessed_records: int | None = None
         self.longest_before_ms = 0
+        # Of the batch in flight; and of one that this run had to run again, until it is told.
+        self._interruption: Interruption | None = None
+        self._again: Interruption | None = None
         self._shared = shared
         self._plans = shared.plans
         # It ends behind the batch that is planned.
@@ -116,7 +121,24 @@ class StartedQuery:
         self._figures = spark_figures(asked.session.sparkContext, in_full=self._shared.measure_load)
         self.batches = BatchReader(self.query, self._valves, self._figures, self.run_id)
         self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
+        self._interrupter = Interrupter(
+            self._begun_in,
+            self.gateway,
+            sink=self.query.sink.name,
+            vertices=tuple(vertex.id for vertex in self.query.flow),
+            max_wait_ms=self._shared.max_wait_ms if self._may_interrupt else 0,
+            tasks=partial(self._figures.tasks, self.run_id),
+            cancel=partial(self._figures.cancel, self.run_id),
+        )
         self.gateway.started(self._valves)
+
+    @property
+    def _may_interrupt(self) -> bool:
+        if (asked_for := self._shared.interruptible) is not None:
+            return asked_for
+        sink = self.query.sink.operation
+        own = sink.format if isinstance(sink, SinkSpec) else None
+        return takes_again(self.asked.facts, own)
 
     def _begin(self, frame: DataFrame) -> StreamingQuery:
         asked = self.asked
@@ -184,6 +206,9 @@ class StartedQuery:
         self._last_batch = happening.batch_id
         self._busy_since = None
         run = self.gateway.committed(happening.batch_id)
+        if self._interruption is not None and self._interruption.batch_id <= happening.batch_id:
+            # It was done before it could be cancelled.
+            self._interruption = None
         plan = run.plan if run is not None else self._plans.current
         self._state_is_even = run is None or run.state_is_even
         if run is not None and run.output_rows is None:
@@ -206,6 +231,8 @@ class StartedQuery:
             self.reprocessed_records = happening.input_rows
         elif self.reprocessed_records is None:
             self.reprocessed_records = 0
+        if self._again is not None and self._again.batch_id == happening.batch_id:
+            self._again = replace(self._again, rows=happening.input_rows)
 
     def was_reprocessed(self, batch_id: int) -> bool:
         """Whether an earlier attempt had begun this batch."""
@@ -277,10 +304,48 @@ class StartedQuery:
         """Whether it has nothing to do: it has said so just now, waits for its next trigger, or has ended as it may.
         One that hangs in a source does neither."""
         if not self.is_active:
-            return self._spark_query is not None and self.failure() is None
+            return self._spark_query is not None and self.failure() is None and not self.is_interrupted
         if self.gateway.running_batch is not None:
             return False
         return time.monotonic() - self._idle_at < _IDLE_S or not self._is_triggered
+
+    # -- interrupted
+
+    def interrupt_if_due(self) -> None:
+        """Interrupt the batch in flight if a plan has waited for it long enough: then the query ends."""
+        if self._interruption is None and self.is_active:
+            self._interruption = self._interrupter.look()
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it has ended because its batch was interrupted, and is to be started again."""
+        if self._interruption is None or self.is_active:
+            return False
+        error = self._spark_query.exception()  # type: ignore[union-attr]
+        return self.gateway.failure is None and (
+            self.gateway.is_cancelled or (error is not None and is_of_interruption(error))
+        )
+
+    @property
+    def interrupted_s(self) -> float:
+        """How long ago it was interrupted."""
+        return 0.0 if self._interruption is None else time.monotonic() - self._interruption.at
+
+    def follows(self, before: StartedQuery) -> None:
+        """It is in the place of a run that has failed or was interrupted, and is about to be started."""
+        self.longest_before_ms = before.longest_batch_ms
+        self._again = before._again
+        cut = before._interruption
+        if cut is not None and self.was_reprocessed(cut.batch_id):
+            self._again = cut
+
+    def take_again(self) -> Interruption | None:
+        """The batch that was interrupted and has run again, once."""
+        done = self._again
+        if done is None or done.rows is None:
+            return None
+        self._again = None
+        return done
 
     # -- ending
 
@@ -307,7 +372,9 @@ class StartedQuery:
         return not self.is_active
 
     def failure(self) -> Failure | None:
-        """Why the query ended; None if it ended between two batches, as asked, or because it was to."""
+        """Why the query ended; None if it ended between two batches, as asked, because it was to, or interrupted."""
+        if self.is_interrupted:
+            return None
         failure = self.gateway.failure
         if failure is None:
             error = None if self._spark_query is None else self._spark_query.exception()

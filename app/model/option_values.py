@@ -167,6 +167,16 @@ def _boolean(raw: object) -> bool:
     return text == "true"
 
 
+def _boolean_or(none: str) -> Parser:
+    """``none`` is None: it is left to something else."""
+
+    def parse(raw: object) -> bool | None:
+        is_none = isinstance(raw, str) and raw.strip().lower() == none
+        return None if is_none else _boolean(raw)
+
+    return parse
+
+
 _CLASS_NAME = re.compile(r"[A-Za-z_$][\w$]{0,99}(?:\.[A-Za-z_$][\w$]{0,99}){0,19}\Z", re.ASCII)
 _MOST_CLASS_NAMES: Final = 100
 
@@ -221,6 +231,7 @@ CAP: Final = _count_or_none(1, CAP_MAX)
 FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and 1")
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
 BOOLEAN: Final = _boolean
+BOOLEAN_OR_BY_SINK: Final = _boolean_or("by-sink")
 SIZE: Final = parse_size_bytes
 SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
 MODE: Final = _choice({"none": "none", "reactive": "reactive"})

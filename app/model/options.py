@@ -34,6 +34,7 @@ from app.model.jobgraph import JobType
 from app.model.option_values import (
     AUTOSCALER,
     BOOLEAN,
+    BOOLEAN_OR_BY_SINK,
     CAP,
     CLASS_NAMES,
     COUNT,
@@ -142,6 +143,8 @@ class JobOptions:
     micro-batches, 0 for none; ``batch_trigger`` available-now: the job ends when it has read what is there.
     ``batch_target_ms``: how long a micro-batch of a job that falls behind should take, 0 for no matter how long; None:
     10 s, but not for queries with a watermark or a join of two streams.
+    ``batch_interruptible``: whether a micro-batch may be interrupted and run again for a rescale that has waited for it
+    ``rescale_max_wait_ms``, 0 for never; None: that depends on the sink.
     ``measure_load``: its driver reports all that it can know of the load.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
     longer than `start_timeout_ms` an attempt may take that redistributes state first; ``cluster_start_ms`` is how much
@@ -171,9 +174,11 @@ class JobOptions:
     batch_timeout_ms: int = _slotwise("batch.timeout", DURATION, 0)
     batch_interval_ms: int = _slotwise("batch.interval", DURATION, 0)
     batch_target_ms: int | None = _slotwise("batch.target", DURATION, None)
+    batch_interruptible: bool | None = _slotwise("batch.interruptible", BOOLEAN_OR_BY_SINK, None)
     batch_trigger: str = _slotwise("batch.trigger", TRIGGER, "processing-time")
     measure_load: bool = _slotwise("metrics.load", BOOLEAN, True)
     apply_timeout_ms: int = _slotwise("rescale.apply-timeout", POSITIVE_DURATION, 60_000)
+    rescale_max_wait_ms: int = _slotwise("rescale.max-wait", DURATION, 30_000)
     slots_weight: int = _slotwise("slots.weight", WEIGHT, 1)
     slots_priority: int = _slotwise("slots.priority", PRIORITY, 0)
     slots_cap: int | None = _slotwise("slots.cap", CAP, None)
@@ -319,9 +324,11 @@ _STREAMING_ONLY: Final = frozenset(
     "slotwise.batch.timeout",
     "slotwise.batch.interval",
     "slotwise.batch.target",
+    "slotwise.batch.interruptible",
     "slotwise.batch.trigger",
     "slotwise.metrics.load",
     "slotwise.rescale.apply-timeout",
+    "slotwise.rescale.max-wait",
     LOCAL_TIMEOUT,
 }
 _BATCH_ONLY: Final = frozenset(

@@ -13,6 +13,7 @@ class Rung(StrEnum):
     """How a plan is brought into force, cheapest first."""
 
     IN_PLACE = "in-place"
+    BATCH_INTERRUPTED = "batch-interrupted"
     QUERY_RESTART = "query-restart"
     STATE_REPARTITION = "state-repartition"
     NEW_DRIVER = "new-driver"

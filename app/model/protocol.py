@@ -60,7 +60,8 @@ class DriverSpec:
     ``private``: directories in which no source and no sink may lie. ``working_dir``: that of the job. ``home``: the
     name of the server's data directory.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
-    data. ``batch_target_ms``: see `app.driver.intake`.
+    data. ``batch_target_ms``: see `app.driver.intake`. ``rescale_max_wait_ms`` (0: for ever) and
+    ``batch_interruptible`` (None: by the sink): see `app.driver.interruption`.
     ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md). ``since_ms``: when the change began that
     the attempt is for, 0 if that is not known. ``on_trial``: the graph has the vertices of the version before, and each
@@ -87,6 +88,8 @@ class DriverSpec:
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
     batch_target_ms: int | None = None
+    rescale_max_wait_ms: int = 0
+    batch_interruptible: bool | None = None
     available_now: bool = False
     measure_load: bool = True
     executors: int = 0
@@ -215,6 +218,8 @@ class Report:
     running: the queries of a document, or a BATCH program, were started.
     batch: one was committed, at a part of the plan on the way to it, or while state moves on a cluster, unless
     ``whole_plan``. ``not_followed``, of plan-applied and batch: as in events, by vertex id.
+    plan-applied: ``interrupted`` has a sentence for each batch that was interrupted for the plan and ran again at it;
+    its rows are among ``reprocessed_records``.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``, ``by_files``: as in events.AttemptFailed.
@@ -278,6 +283,7 @@ class Report:
     vertices: tuple[VertexBatch, ...] = ()
     output_gap_ms: int | None = None
     reprocessed_records: int | None = None
+    interrupted: str = ""
     idle: bool = False
     """Of drivers of earlier builds; nobody reads it."""
     error: str | None = None

@@ -22,6 +22,7 @@ from app.driver.checkpoints import begin_anew, standing
 from app.driver.directories import directory_of
 from app.driver.failover import END_S
 from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.interruption import is_of_interruption
 from app.driver.program.asked import Asked
 from app.driver.program.beginning import BeginsProgram
 from app.driver.program.checks import FirstStart, check_runs_here
@@ -171,7 +172,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
         if self._stop is None:
             # In this order: what the program knows the end of is not started again without it.
             self._hides_ends = True
-            ran = [each for each in self._queries if each.is_active or self._failover.holds(each)]
+            ran = [each for each in self._queries if self._goes_on(each)]
             if not any(each.ends_by_itself for each in ran):
                 self._ran = {each.query.key for each in ran}
         super()._begin_stop(order)
@@ -283,7 +284,7 @@ class ProgramAttempt(BeginsProgram, Attempt):
                 return self._fail(failure)
         if ended.failure is not None:
             return self._fail(ended.failure)
-        active = [each.query.sink.name for each in self._queries if each.is_active]
+        active = [each.query.sink.name for each in self._queries if each.is_active or each.is_interrupted]
         if active:
             return self._fail(
                 Failure.final(
@@ -496,4 +497,4 @@ class ProgramAttempt(BeginsProgram, Attempt):
         self._asked[asked.query.key] = asked
 
     def restarts(self, error: StreamingQueryException) -> bool:
-        return self._may_hold(describe(error))
+        return is_of_interruption(error) or self._may_hold(describe(error))

@@ -171,7 +171,8 @@ class PlanApplied:
 
     ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
     cluster it was not given. ``not_followed``: the id of each vertex that has other tasks in a batch at this plan than
-    the plan says, and a sentence on it."""
+    the plan says, and a sentence on it. ``interrupted``: sentences on batches that were interrupted for it and ran
+    again."""
 
     attempt: int
     plan_version: int
@@ -179,6 +180,7 @@ class PlanApplied:
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
     not_followed: tuple[tuple[str, str], ...] = ()
+    interrupted: str = ""
 
 
 @value

@@ -36,7 +36,13 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.goal import Attainable, attainable_now, goal_of
-from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
+from app.scheduler.adaptive.in_place import (
+    check_version,
+    given_back,
+    note_interrupted,
+    plan_for_slots,
+    rescale_in_place,
+)
 from app.scheduler.adaptive.resources import replace_bounds, replace_slots
 from app.scheduler.adaptive.state import Executing, Manager
 from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
@@ -311,6 +317,8 @@ def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
         timeline.note_missing(draft, event.missing_executors)
         timeline.note_not_followed(draft, event.not_followed)
         unfollowed.remember(draft, event.not_followed)
+        if event.interrupted:
+            note_interrupted(draft, event)
         _confirm(draft, event.measured)
 
 

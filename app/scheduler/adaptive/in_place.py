@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.plan import Plan, Rung, rung_between
+from app.model.value import evolve
 from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
@@ -83,6 +84,14 @@ def given_back(state: JobState, what: str, plan: Plan) -> str:
     cap = state.share.cap
     whom = "" if cap is not None and plan.slot_count > cap else ", for other jobs"
     return f"{what} are given back{whom}. {state.supply.reason or ''}".rstrip()
+
+
+def note_interrupted(draft: Draft, event: PlanApplied) -> None:
+    """Say in the open record that batches were interrupted for the plan, which is dearer than a change between two."""
+    timeline.note(draft, event.interrupted)
+    record = draft.state.timeline.open
+    if record is not None and record.rung is Rung.IN_PLACE:
+        draft.set_record(evolve(record, rung=Rung.BATCH_INTERRUPTED))
 
 
 def check_version(draft: Draft, event: PlanApplied) -> None:

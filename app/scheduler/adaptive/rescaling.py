@@ -25,6 +25,7 @@ from app.scheduler.adaptive.in_place import (
     APPLY_TIMER,
     check_version,
     given_back,
+    note_interrupted,
     retarget,
     send_plan,
 )
@@ -42,6 +43,8 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     target = draft.phase_as(Rescaling).target
     if event.plan_version < target.version:
         return
+    if event.interrupted:
+        note_interrupted(draft, event)
     if why := unfollowed.why_restart(draft, event):
         _restart(draft, f"{why} So its queries are restarted.")
         return

@@ -113,6 +113,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> events.Event | N
                 before=meter.before(report.plan_version),
                 missing_executors=report.missing_executors,
                 not_followed=_not_followed(report),
+                interrupted=report.interrupted,
             )
         case "region-finished":
             return events.RegionFinished(attempt, report.region, report.run, report.results)

@@ -367,6 +367,8 @@ class Job:
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
             batch_target_ms=state.options.batch_target_ms,
+            rescale_max_wait_ms=state.options.rescale_max_wait_ms,
+            batch_interruptible=state.options.batch_interruptible,
             available_now=state.options.batch_trigger == "available-now",
             measure_load=state.options.measure_load,
             executors=0 if cluster is None else held,

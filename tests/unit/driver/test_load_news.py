@@ -70,6 +70,7 @@ class Asked(StartedQuery):
         )
         self._valves = SimpleNamespace(apply_pending=lambda: True)  # type: ignore[assignment]
         self._plans = SimpleNamespace(current=SimpleNamespace(number=1, whole=False))  # type: ignore[assignment]
+        self._interruption = None
         self._idle_at, self.reached, self.query_id = float("-inf"), 0, "id"
         self._last_batch = self._idle_noted = -1
         self.gaps = GapMeter(Past((), None))

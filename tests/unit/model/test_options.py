@@ -85,3 +85,17 @@ def test_durations(text: object, expected_ms: int) -> None:
 def test_options_that_are_wrong(name: str, value: object, part: str) -> None:
     [error] = errors(name, value)
     assert error.startswith(f"Option {name}") and part in error
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("by-sink", None), ("By-Sink", None), ("true", True), (True, True), ("false", False)],
+)
+def test_batches_are_interruptible_by_their_sink_or_as_the_job_says(
+    text: object, expected: bool | None
+) -> None:
+    options, found = JobOptions.parse(
+        {"slotwise.batch.interruptible": text, "slotwise.rescale.max-wait": "0 ms"}
+    )
+    assert (options.batch_interruptible, options.rescale_max_wait_ms, found) == (expected, 0, [])
+    assert errors("slotwise.batch.interruptible", "sometimes")

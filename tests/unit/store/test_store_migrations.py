@@ -131,3 +131,43 @@ def test_events_have_the_same_numbers_with_and_without_an_index_by_job(new_datab
         assert of_job() == [3, 4, 6]
     finally:
         engine.dispose()
+
+
+def test_rescales_with_an_interrupted_batch_are_allowed_and_become_restarts_on_the_way_down(
+    new_database_url: str,
+) -> None:
+    """In the states of jobs too: the version before would not know what it reads there."""
+    engine = create(parse_url(new_database_url), write=True, pool_size=1)
+
+    def found(query: str) -> list[object]:
+        with engine.connect() as connection:
+            return [row[0] for row in connection.execute(text(query))]
+
+    def do(statement: str) -> bool:
+        try:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+        except DBAPIError:
+            return False
+        return True
+
+    of_batch = (
+        ROWS["rescales"].replace("'j', 1, 'u1'", "'j', 3, 'u3'").replace("in-place", "batch-interrupted")
+    )
+    state = '{"last": {"rung": "batch-interrupted"}}'
+    try:
+        run_alembic([new_database_url, "upgrade", "0012"])
+        for table in ("jobs", "rescales", "open rescale"):
+            assert do(ROWS[table])
+        assert do(ROWS["job_states"].replace("'{}')", f"'{state}')"))
+        assert not do(of_batch)
+        run_alembic([new_database_url, "upgrade", "head"])
+        assert do(of_batch)
+        assert not do("UPDATE rescales SET message = 'x' WHERE number = 3"), "the guards are there again"
+        run_alembic([new_database_url, "downgrade", "0012"])
+        rungs = found("SELECT rung FROM rescales ORDER BY number")
+        assert rungs == ["in-place", None, "query-restart"]
+        assert found("SELECT state FROM job_states") == [state.replace("batch-interrupted", "query-restart")]
+        assert not do("UPDATE rescales SET message = 'x' WHERE number = 3")
+    finally:
+        engine.dispose()

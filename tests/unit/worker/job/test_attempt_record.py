@@ -50,6 +50,20 @@ def test_a_report_of_a_build_whose_not_followed_is_a_text_is_read(told: str) -> 
     assert (event.plan_version, event.not_followed) == (3, ())
 
 
+def test_what_was_interrupted_for_a_plan_is_told_with_it() -> None:
+    applied = {
+        "seq": 7,
+        "at_ms": 1_000,
+        "type": "plan-applied",
+        "plan_version": 3,
+        "reprocessed_records": 600,
+    }
+    report = REPORT.validate_json(json.dumps({**applied, "interrupted": "A batch of a."}), strict=True)
+    event = event_of(report, 1, PaceMeter())
+    assert isinstance(event, PlanApplied)
+    assert (event.interrupted, event.measured.reprocessed_records) == ("A batch of a.", 600)
+
+
 async def test_a_start_that_is_given_up_has_not_failed_by_the_failure_before(
     sqlite_url: str, tmp_path: Path
 ) -> None:
