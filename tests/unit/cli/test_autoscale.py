@@ -58,9 +58,11 @@ def job(fake: Any) -> ModelJob:
         "/scaling-policy",
         "/load",
         "/metrics",
+        "/rescales/history",
         f"/vertices/{VERTEX}/subtasks/metrics",
     ):
         fake.routes["GET", f"/jobs/{JOB_ID}{path}"] = asked
+    fake.routes["GET", "/overview"] = asked
     fake.routes["PUT", f"/jobs/{JOB_ID}/resource-requirements"] = declared
     return model
 
