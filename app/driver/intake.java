@@ -96,11 +96,12 @@ public final class Intake {
             ReadLimit limit = (ReadLimit) own.get(source);
             if (source instanceof SupportsAdmissionControl && !kind(source).equals("RatePerMicroBatchStream")) {
                 String unit = unit(source);
+                long rows = rows(source);
                 told.add(unit);
-                told.add(Long.valueOf(unit.equals("rows") ? rows(source) : isOfFiles(source) ? files(source) : -1));
+                told.add(Long.valueOf(unit.equals("rows") ? rows : isOfFiles(source) ? files(source) : -1));
                 told.add(Long.valueOf(unit.equals("") ? -1 : most(limit)));
                 told.add(Long.valueOf(least(limit)));
-                told.add(Long.valueOf(rows(source)));
+                told.add(Long.valueOf(rows));
             }
             found.add(told);
         }

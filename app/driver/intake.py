@@ -71,6 +71,9 @@ class Intake:
         self._quiet_batches = 0
         self._execution: Any = None
         self._java: Any = None
+        self._sources: list[str] = []
+        # What the note says, if this run has written it.
+        self._noted = ""
         self._limits: list[SourceLimit] = []
         # What is told of each source. The thread of the attempt reads it: it is never changed in place.
         self._told: Sequence[IntakeLimit] = ()
@@ -94,7 +97,7 @@ class Intake:
     def _begin(self) -> None:
         known = json.loads(self._note.read_text(encoding="utf-8"))
         self._open()
-        if self._keeps_time or known["sources"] != self._names():
+        if self._keeps_time or known["sources"] != self._sources:
             # Those of another version of the job.
             self._note.unlink()
             return
@@ -102,7 +105,13 @@ class Intake:
             if taken is not None and taken.unit and most and (taken.own is None or most < taken.own):
                 self._set(place, SourceLimit(most))
 
-    def batch_ended(self, took_ms: float, *, tasks: Sequence[int] = (), is_changing: bool = False) -> None:
+    def batch_ended(
+        self,
+        took_ms: float,
+        *,
+        tasks: Callable[[], Sequence[int]] = tuple,
+        is_changing: bool = False,
+    ) -> None:
         """The sink has a batch, which took so long, and the next one is not planned yet. ``tasks``: of the sources, in
         the order of the plan. ``is_changing``: that will be the first with other numbers of tasks."""
         if self._is_off or (not self._limits and took_ms <= self._target_ms):
@@ -110,10 +119,10 @@ class Intake:
             return
         measured("the intake of sources", partial(self._adjust, took_ms, tasks, is_changing), None)
 
-    def _adjust(self, took_ms: float, tasks: Sequence[int], is_changing: bool) -> None:
+    def _adjust(self, took_ms: float, tasks_of: Callable[[], Sequence[int]], is_changing: bool) -> None:
         if self._java is None:
             self._open()
-        known = self._taken()
+        known, tasks = self._taken(), tasks_of()
         limits = [*self._limits, *[SourceLimit() for _ in known[len(self._limits) :]]]
         for place, (limit, taken) in enumerate(zip(limits, known, strict=True)):
             if taken is None or not taken.unit or self._keeps_time:
@@ -166,10 +175,12 @@ class Intake:
         limits = [one.most for one in self._limits] + [None] * (len(known) - len(self._limits))
         if not any(limits):
             self._note.unlink(missing_ok=True)
+            self._noted = ""
             return
-        text = json.dumps({"sources": self._names(), "limits": limits})
-        if not self._note.exists() or self._note.read_text(encoding="utf-8") != text:
+        text = json.dumps({"sources": self._sources, "limits": limits})
+        if text != self._noted:
             self._note.write_text(text, encoding="utf-8")
+            self._noted = text
 
     def _open(self) -> None:
         java = self._make(self._execution)
@@ -178,11 +189,8 @@ class Intake:
         if interval_ms := java.intervalMs():
             self._target_ms = max(self._target_ms, _INTERVALS * interval_ms)
             self._growth = _GROWTH_AT_INTERVALS
+        self._sources = json.loads(java.names())
         self._java = java
-
-    def _names(self) -> list[str]:
-        found: list[str] = json.loads(self._java.names())
-        return found
 
     def _taken(self) -> list[Taken | None]:
         """Of each source; None: Spark cannot tell it how much to give. Without a unit: its options say how much."""

@@ -178,9 +178,11 @@ class StartedQuery:
         """Spark's sink has the batch, and its commit is next."""
         self.asked.upkeep.written(batch_id)
         took_ms = self.gateway.batch_age_s * 1000
+        self._intake.batch_ended(took_ms, tasks=self._tasks_of_sources, is_changing=self.gateway.is_plan_new)
+
+    def _tasks_of_sources(self) -> list[int]:
         numbers = self._plans.current.parallelism
-        tasks = [numbers.get(vertex_id, 1) for vertex_id in self._valves.sources]
-        self._intake.batch_ended(took_ms, tasks=tasks, is_changing=self.gateway.is_plan_new)
+        return [numbers.get(vertex_id, 1) for vertex_id in self._valves.sources]
 
     # -- what happened
 
