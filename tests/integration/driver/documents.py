@@ -58,3 +58,28 @@ def stored_counts(directory: Path) -> dict[int, tuple[int, int]]:
         return {k: (n, total) for k, n, total in connection.execute("SELECT k, n, total FROM counts")}
     finally:
         connection.close()
+
+
+def slow_files(directory: Path, artifacts: Path, sink: dict[str, Any], *, row_s: float) -> dict[str, Any]:
+    """Files of JSON in ``in``, of which each row takes a task ``row_s``."""
+    (artifacts / "slow.py").write_text(
+        f"""
+import time
+from pyspark.sql import functions as F
+
+def work(rows):
+    return rows.select(F.udf(lambda v: (time.sleep({row_s}), v)[1], "long")("v").alias("v"))
+""",
+        encoding="utf-8",
+    )
+    source = {"format": "json", "path": str(directory / "in"), "schema": "v LONG"}
+    return {
+        "name": "heap",
+        "type": "STREAMING",
+        "artifacts": ["slow.py"],
+        "vertices": [
+            {"name": "files", "source": source},
+            {"name": "work", "inputs": ["files"], "python": "slow:work"},
+            {"name": "store", "inputs": ["work"], "sink": sink},
+        ],
+    }

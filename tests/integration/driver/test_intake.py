@@ -9,40 +9,20 @@ from typing import Any
 
 import pytest
 
+from tests.integration.driver.documents import slow_files
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
 
 pytestmark = pytest.mark.timeout(300)
 
 ROWS = 50
-SLOW = """
-import time
-from pyspark.sql import functions as F
-
-def work(rows):
-    return rows.select(F.udf(lambda v: (time.sleep(0.004), v)[1], "long")("v").alias("v"))
-"""
 
 
 def job(rig: Bench) -> dict[str, Any]:
     """Files of rows that take 4 ms each."""
-    (rig.artifacts_dir / "slow.py").write_text(SLOW, encoding="utf-8")
     (rig.directory / "in").mkdir()
-    source = {"format": "json", "path": str(rig.directory / "in"), "schema": "v LONG"}
-    return {
-        "name": "heap",
-        "type": "STREAMING",
-        "artifacts": ["slow.py"],
-        "vertices": [
-            {"name": "files", "source": source},
-            {"name": "work", "inputs": ["files"], "python": "slow:work"},
-            {
-                "name": "store",
-                "inputs": ["work"],
-                "sink": {"format": "parquet", "path": str(rig.directory / "out")},
-            },
-        ],
-    }
+    sink = {"format": "parquet", "path": str(rig.directory / "out")}
+    return slow_files(rig.directory, rig.artifacts_dir, sink, row_s=0.004)
 
 
 def add_files(directory: Path, numbers: range) -> None:

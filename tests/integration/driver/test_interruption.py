@@ -11,6 +11,7 @@ import pytest
 
 from app.documents.graph import parse_document
 from app.driver.interruption import NOTE
+from tests.integration.driver.documents import slow_files
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.test_program_attempt import conf, job
 from tests.outputs import rows_of
@@ -19,13 +20,6 @@ pytestmark = pytest.mark.timeout(600)
 
 FILES, ROWS = 20, 30
 ALL = list(range(FILES * ROWS))
-SLOW = """
-import time
-from pyspark.sql import functions as F
-
-def work(rows):
-    return rows.select(F.udf(lambda v: (time.sleep(0.05), v)[1], "long")("v").alias("v"))
-"""
 PROGRAM = """
 import pathlib, sys, threading, time
 from pyspark.sql import SparkSession, functions as F
@@ -56,18 +50,7 @@ def fill(rig: Bench) -> None:
 
 def document(rig: Bench, sink: dict[str, Any]) -> dict[str, Any]:
     """A batch of 600 rows that take 50 ms each: 30 s in one task."""
-    (rig.artifacts_dir / "slow.py").write_text(SLOW, encoding="utf-8")
-    source = {"format": "json", "path": str(rig.directory / "in"), "schema": "v LONG"}
-    return {
-        "name": "heap",
-        "type": "STREAMING",
-        "artifacts": ["slow.py"],
-        "vertices": [
-            {"name": "files", "source": source},
-            {"name": "work", "inputs": ["files"], "python": "slow:work"},
-            {"name": "store", "inputs": ["work"], "sink": sink},
-        ],
-    }
+    return slow_files(rig.directory, rig.artifacts_dir, sink, row_s=0.05)
 
 
 def note(rig: Bench, name: str) -> Path | None:
