@@ -71,6 +71,7 @@ class Attempt(BaseAttempt):
             settled=lambda: min((each.settled for each in self._queries), default=0),
         )
         figures = spark_figures(session.sparkContext, in_full=self.spec.measure_load)
+        figures.begin()
         self._load = LoadNews(
             figures if self.spec.measure_load else None,
             client.report,

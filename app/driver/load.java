@@ -17,16 +17,18 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.SparkContext;
 import org.apache.spark.executor.ExecutorMetrics;
+import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.paths.SparkPath;
+import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.streaming.runtime.FileStreamSource;
 import org.apache.spark.sql.execution.streaming.runtime.FileStreamSourceLog;
 import org.apache.spark.status.AppStatusStore;
-import org.apache.spark.status.TaskDataWrapper;
 import org.apache.spark.status.api.v1.ExecutorSummary;
 import org.apache.spark.status.api.v1.JobData;
 import org.apache.spark.status.api.v1.StageData;
@@ -45,17 +47,21 @@ public final class Load {
     private final SparkContext context;
     private final AppStatusStore store;
     private final WeakHashMap waiting = new WeakHashMap();
+    private final Tasks tasks = new Tasks();
     private Heaps heaps;
 
-    public Load(SparkContext context) {
+    /** withTasks: what each task did is noted from now on, in the queue in which Spark's store learns of it: before it knows
+     * of the end of a job, all tasks of that are noted. */
+    public Load(SparkContext context, boolean withTasks) {
         this.context = context;
         this.store = context.statusStore();
+        if (withTasks) context.listenerBus().addToStatusQueue(tasks);
     }
 
     // ---- the stages of a batch
 
     /** Spark's store learns of a job's end a moment after the job's caller does: this waits for it. */
-    public String stages(String run, long batch, boolean withTasks) throws Exception {
+    public String stages(String run, long batch) throws Exception {
         int[] jobs = context.statusTracker().getJobIdsForGroup(run);
         Arrays.sort(jobs);
         TreeMap found = new TreeMap();
@@ -72,7 +78,7 @@ public final class Load {
             if (job == null) continue;
             for (scala.collection.Iterator ids = job.stageIds().iterator(); ids.hasNext(); ) {
                 int id = ((Integer) ids.next()).intValue();
-                ArrayList stage = stage(id, withTasks);
+                ArrayList stage = stage(id);
                 if (stage != null) found.put(Integer.valueOf(id), stage);
             }
         }
@@ -111,7 +117,7 @@ public final class Load {
         return text.find() ? Long.parseLong(text.group(1)) : -1;
     }
 
-    private ArrayList stage(int id, boolean withTasks) throws Exception {
+    private ArrayList stage(int id) {
         StageData data;
         try {
             data = store.lastStageAttempt(id);
@@ -131,22 +137,8 @@ public final class Load {
         stage.add(Long.valueOf(data.outputRecords()));
         stage.add(Long.valueOf(data.inputBytes() + data.shuffleReadBytes()));
         stage.add(Long.valueOf(data.outputBytes() + data.shuffleWriteBytes()));
-        ArrayList times = withTasks ? taskTimes(id, data.attemptId()) : new ArrayList();
-        stage.add(times.isEmpty() ? null : times.get((times.size() - 1) / 2));
-        stage.add(times.isEmpty() ? null : times.get(times.size() - 1));
+        stage.add(tasks.of(id, data.numTasks()));
         return stage;
-    }
-
-    /** The shortest first. "ert" is the store's index of executor run times. */
-    private ArrayList taskTimes(int stage, int attempt) throws Exception {
-        ArrayList times = new ArrayList();
-        Iterator tasks = store.store().view(TaskDataWrapper.class)
-            .parent(new int[] {stage, attempt}).index("ert").iterator();
-        while (tasks.hasNext()) {
-            TaskDataWrapper task = (TaskDataWrapper) tasks.next();
-            if (task.status().equals("SUCCESS")) times.add(Long.valueOf(task.executorRunTime()));
-        }
-        return times;
     }
 
     // ---- the operators of a batch
@@ -158,12 +150,17 @@ public final class Load {
         return JSON.writeValueAsString(found);
     }
 
-    private static void walk(SparkPlan node, String[] names, ArrayList found) {
+    private void walk(SparkPlan node, String[] names, ArrayList found) {
         LinkedHashMap figures = new LinkedHashMap();
+        LinkedHashMap byTask = new LinkedHashMap();
         scala.collection.immutable.Map metrics = node.metrics();
         for (int at = 0; at < names.length; at++) {
             scala.Option metric = metrics.get(names[at]);
-            if (metric.isDefined()) figures.put(names[at], ((AccumulatorV2) metric.get()).value());
+            if (metric.isEmpty()) continue;
+            AccumulatorV2 counter = (AccumulatorV2) metric.get();
+            figures.put(names[at], counter.value());
+            long[] each = tasks.counted(counter.id());
+            if (each != null) byTask.put(names[at], each);
         }
         String kind = node.getClass().getSimpleName();
         ArrayList operator = new ArrayList();
@@ -172,6 +169,7 @@ public final class Load {
         operator.add(Integer.valueOf(isRepartition(node, kind) ? node.execute().id() : -1));
         operator.add(Boolean.valueOf(keepsState(node.getClass())));
         operator.add(figures);
+        operator.add(byTask);
         found.add(operator);
         for (scala.collection.Iterator children = node.children().iterator(); children.hasNext(); ) {
             walk((SparkPlan) children.next(), names, found);
@@ -329,5 +327,87 @@ public final class Heaps extends SparkListener {
             gc = Math.max(gc, peak.getMetricValue("TotalGCTime"));
         }
         if (heap > 0) told.put(update.execId(), new long[] {heap, gc});
+    }
+}
+
+/** What each task of the latest stages did. Of a task that ran twice with success the last run counts. */
+public final class Tasks extends SparkListener {
+    private static final int STAGES = 256;
+    private static final int NUMBERS = 2000000;
+    private final LinkedHashMap stages = new LinkedHashMap();
+    private final HashMap counters = new HashMap();
+    private int numbers;
+
+    /** By number: run time in ms, records read and written, bytes read and written. Nothing if not all were noted. */
+    public synchronized long[][] of(int stage, int length) {
+        Stage known = (Stage) stages.get(Integer.valueOf(stage));
+        return known == null || known.tasks.size() != length ? new long[0][] : known.columns(length);
+    }
+
+    /** What each task of its stage added to an accumulator of Spark SQL; null: none did. */
+    public synchronized long[] counted(long accumulator) {
+        return (long[]) counters.get(Long.valueOf(accumulator));
+    }
+
+    public synchronized void onTaskEnd(SparkListenerTaskEnd end) {
+        TaskMetrics did = end.taskMetrics();
+        if (did == null || !end.taskInfo().successful()) return;
+        Integer id = Integer.valueOf(end.stageId());
+        Stage stage = (Stage) stages.get(id);
+        if (stage == null) stages.put(id, stage = new Stage());
+        int number = end.taskInfo().index();
+        numbers += stage.put(number, new long[] {
+            did.executorRunTime(),
+            did.inputMetrics().recordsRead() + did.shuffleReadMetrics().recordsRead(),
+            did.outputMetrics().recordsWritten() + did.shuffleWriteMetrics().recordsWritten(),
+            did.inputMetrics().bytesRead() + did.shuffleReadMetrics().totalBytesRead(),
+            did.outputMetrics().bytesWritten() + did.shuffleWriteMetrics().bytesWritten(),
+        });
+        for (scala.collection.Iterator all = end.taskInfo().accumulables().iterator(); all.hasNext(); ) {
+            AccumulableInfo one = (AccumulableInfo) all.next();
+            if (one.metadata().isEmpty() || one.update().isEmpty() || !(one.update().get() instanceof Long)) continue;
+            Long counter = Long.valueOf(one.id());
+            long[] before = (long[]) counters.get(counter);
+            int length = before == null ? 0 : before.length;
+            long[] each = number < length ? before : new long[Math.max(number + 1, 2 * length)];
+            if (before == null) stage.counters.add(counter);
+            if (each != before && before != null) System.arraycopy(before, 0, each, 0, length);
+            each[number] += ((Long) one.update().get()).longValue();
+            counters.put(counter, each);
+            numbers += each.length - length;
+        }
+        while (stages.size() > 1 && (stages.size() > STAGES || numbers > NUMBERS)) forgetOldest();
+    }
+
+    private void forgetOldest() {
+        Iterator oldest = stages.values().iterator();
+        Stage stage = (Stage) oldest.next();
+        oldest.remove();
+        numbers -= stage.numbers;
+        for (Iterator all = stage.counters.iterator(); all.hasNext(); ) {
+            numbers -= ((long[]) counters.remove(all.next())).length;
+        }
+    }
+}
+
+public final class Stage {
+    private static final int COLUMNS = 5;
+    final ArrayList counters = new ArrayList();
+    final HashMap tasks = new HashMap();
+    int numbers;
+
+    int put(int number, long[] did) {
+        int more = tasks.put(Integer.valueOf(number), did) == null ? COLUMNS : 0;
+        numbers += more;
+        return more;
+    }
+
+    long[][] columns(int length) {
+        long[][] columns = new long[COLUMNS][length];
+        for (int number = 0; number < length; number++) {
+            long[] did = (long[]) tasks.get(Integer.valueOf(number));
+            for (int at = 0; at < COLUMNS && did != null; at++) columns[at][number] = did[at];
+        }
+        return columns;
     }
 }

@@ -6,11 +6,12 @@ They are for people and autoscalers. Where a version of Spark does not have them
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark import SparkContext
 
@@ -25,10 +26,23 @@ _EVERY_S: Final = 5.0
 _LATEST_JOBS: Final = 32
 
 
+class StageTasks(NamedTuple):
+    """What the tasks of a stage did that have succeeded, by their number."""
+
+    run_ms: Sequence[int] = ()
+    records_read: Sequence[int] = ()
+    records_written: Sequence[int] = ()
+    bytes_read: Sequence[int] = ()
+    bytes_written: Sequence[int] = ()
+
+
+_NO_TASKS: Final = StageTasks()
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What Spark reports of a stage that has run. ``rdd_ids``: the RDDs that its tasks went through. Task times are
-    None if they were not read."""
+    """What Spark reports of a stage that has run. ``rdd_ids``: the RDDs that its tasks went through. ``by_task`` is
+    empty if tasks were not noted."""
 
     stage_id: int
     tasks: int
@@ -39,8 +53,7 @@ class Stage:
     written_records: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    median_task_ms: int | None = None
-    longest_task_ms: int | None = None
+    by_task: StageTasks = _NO_TASKS
 
 
 @lru_cache(maxsize=1)
@@ -56,6 +69,12 @@ class SparkFigures:
         self.in_full = in_full
         self._context = context
         self._java: Any = None
+        self._making = threading.Lock()
+
+    def begin(self) -> None:
+        """Note what tasks do from now on, as soon as Java of ours is compiled: this does not wait for it."""
+        if self.in_full:
+            threading.Thread(target=self._ask, args=(lambda java: "[]",), name="load", daemon=True).start()
 
     def stages(self, run_id: str, batch_id: int) -> list[Stage]:
         """The stages that were run for a batch, in the order of their ids; without those that Spark has forgotten.
@@ -63,10 +82,13 @@ class SparkFigures:
         They are those of several jobs: what wrote the batch, before it broadcasts of side tables and what looks at rows
         to put them in order. This waits for the end of jobs, so it is not for the thread that runs batches.
         """
-        text = self._ask(lambda java: java.stages(run_id, batch_id, self.in_full))
-        return [
-            Stage(number, tasks, busy, frozenset(rdds), *more) for number, tasks, busy, rdds, *more in text
-        ]
+        found = []
+        for number, tasks, busy_ms, rdd_ids, *figures, columns in self._ask(
+            lambda java: java.stages(run_id, batch_id)
+        ):
+            stage = Stage(number, tasks, busy_ms, frozenset(rdd_ids), *figures)
+            found.append(replace(stage, by_task=StageTasks(*columns)))
+        return found
 
     def operators(self, planned: Any, rows: Iterable[Rows]) -> list[Operator]:
         """Those of the plan of a batch that has run, with its valves ``rows``."""
@@ -117,19 +139,20 @@ class SparkFigures:
 
     def _ask(self, call: Callable[[Any], str], what: str = "some figures of the load") -> list[Any]:
         def read() -> list[Any]:
-            if self._java is None:
-                self._java = _made(self._context)
+            with self._making:
+                if self._java is None:
+                    self._java = _made(self._context, self.in_full)
             found: list[Any] = json.loads(call(self._java))
             return found
 
         return measured(what, read, [])
 
 
-def _made(context: SparkContext) -> Any:
+def _made(context: SparkContext, with_tasks: bool) -> Any:
     """A ``Load`` of `load.java`."""
     jvm: Any = context._jvm
     loader = class_loader(jvm, "load.java", "org.apache.spark.SparkContext")
-    return made(jvm, loader.loadClass("slotwise.Load"), scala_context(context))
+    return made(jvm, loader.loadClass("slotwise.Load"), scala_context(context), with_tasks)
 
 
 class LoadNews:

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from app.load.steps import LoadSteps
+from app.load.subtasks import Subtasks, within_limit
 from app.load.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 from app.model.jobgraph import JobGraph, JobVertex
-from app.model.protocol import TOPICS_TOLD, ExecutorLoad, Report, VertexBatch
+from app.model.protocol import TASKS_TOLD, TOPICS_TOLD, ExecutorLoad, Report, TaskWork, VertexBatch
 
 SPANS_KEPT: Final = 64
 SPAN_MS: Final = 2_000
@@ -29,6 +31,7 @@ EXECUTORS_KEPT: Final = 1_000
 PHASES_KEPT: Final = 20
 TEXT_KEPT: Final = 100
 """Characters of ids and names."""
+NONE_BY_TASK: Final[Mapping[str, TaskWork]] = MappingProxyType({})
 TOPIC_KEPT: Final = 249
 """Characters of the name of a topic: Kafka allows no more."""
 
@@ -76,7 +79,9 @@ class SeenBatch:
 
 
 def _kept(batch: VertexBatch) -> VertexBatch:
-    """With no more topics than are kept."""
+    """With no more topics than are kept, and no figures by task, which are added up elsewhere."""
+    if batch.by_task is not None:
+        batch = replace(batch, by_task=None)
     topics = batch.backlog_rows_by_topic
     if not topics:
         return batch
@@ -125,6 +130,7 @@ class QueryLoad:
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=SPANS_KEPT))
     attempt: dict[str, Totals] = field(default_factory=dict)
     before: dict[str, Totals] = field(default_factory=dict)
+    subtasks: dict[str, Subtasks] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -143,10 +149,13 @@ class QueryLoad:
             self.before[vertex_id] = self.before.get(vertex_id, NO_TOTALS) + totals
         self.before = {vertex_id: totals for vertex_id, totals in self.before.items() if vertex_id in known}
         self.attempt = {}
+        self.subtasks = {}
         self.spans.clear()
 
-    def note(self, seen: SeenBatch, known: Mapping[str, JobVertex]) -> Span:
-        """Add a batch; the span that it is by itself."""
+    def note(
+        self, seen: SeenBatch, known: Mapping[str, JobVertex], by_task: Mapping[str, TaskWork] = NONE_BY_TASK
+    ) -> Span:
+        """Add a batch; the span that it is by itself. ``by_task``: what the tasks of its vertices did, by vertex id."""
         report = seen.report
         last = self.spans[-1] if self.spans else None
         gap_ms = 0 if last is None else max(0, report.started_ms - last.end_ms)
@@ -169,6 +178,7 @@ class QueryLoad:
                 done.unknown if report.input_rows > 0 else NOTHING,
                 1,
             )
+            self._note_subtasks(batch, by_task.get(vertex.id), gap_ms + took_ms, held_ms, report)
         span = Span(
             start_ms=min(report.started_ms, report.at_ms),
             end_ms=report.at_ms,
@@ -185,6 +195,21 @@ class QueryLoad:
             self.spans.append(span)
         self.latest = seen
         return span
+
+    def _note_subtasks(
+        self, batch: VertexBatch, work: TaskWork | None, took_ms: int, held_ms: int, report: Report
+    ) -> None:
+        """Those of a vertex with another parallelism begin at 0, as in Flink. Without figures there are none."""
+        known = self.subtasks.get(batch.vertex_id)
+        if known is None or known.count != batch.parallelism:
+            self.subtasks.pop(batch.vertex_id, None)
+            others = sum(each.count for each in self.subtasks.values())
+            if work is None or not 0 < batch.parallelism <= TASKS_TOLD - others:
+                return
+            known = self.subtasks[batch.vertex_id] = Subtasks(batch.parallelism, report.started_ms)
+        known.note(
+            work, took_ms=took_ms, held_ms=held_ms, has_rows=report.input_rows > 0, end_ms=report.at_ms
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +279,8 @@ class Load:
             self.idle_sinks = frozenset(report.idle_queries).intersection(graph.by_id)
             self.idle_ms = now_ms
         if report.type == "batch":
-            seen = SeenBatch.of(report, graph.by_id, now_ms)
-            self._note_batch(seen, graph, now_ms - (report.at_ms if newest_ms is None else newest_ms))
+            late_ms = now_ms - (report.at_ms if newest_ms is None else newest_ms)
+            self._note_batch(SeenBatch.of(report, graph.by_id, now_ms), graph, late_ms, _tasks_in(report))
 
     def _begin_attempt(self, graph: JobGraph) -> None:
         """Queries of an earlier version whose sinks the job has no more are forgotten."""
@@ -281,11 +306,13 @@ class Load:
             query.spans.clear()
         self.executors, self.steps = None, LoadSteps()
 
-    def _note_batch(self, seen: SeenBatch, graph: JobGraph, late_ms: int) -> None:
+    def _note_batch(
+        self, seen: SeenBatch, graph: JobGraph, late_ms: int, by_task: Mapping[str, TaskWork]
+    ) -> None:
         query = self._take_out(seen, graph)
         # The one that had a batch last stands last.
         self.queries[seen.report.query_id] = query
-        span = query.note(seen, graph.by_id)
+        span = query.note(seen, graph.by_id, by_task)
         while len(self.queries) > 1 and (
             len(self.queries) > QUERIES_KEPT
             or sum(each.size for each in self.queries.values()) > VERTICES_KEPT
@@ -315,6 +342,21 @@ class Load:
         query.sink = sink or query.sink
         return query
 
+    def tasks_at(self, parallelism: Mapping[str, int]) -> dict[str, int]:
+        """The tasks of each vertex in its last batch, by its id, if that ran at this ``parallelism``."""
+        return {
+            each.vertex_id: each.tasks
+            for query in self.queries.values()
+            for each in query.latest.report.vertices
+            if each.tasks is not None and parallelism.get(each.vertex_id) == each.parallelism
+        }
+
+    def subtasks(self, vertex_id: str) -> Subtasks | None:
+        """Those of the present attempt. Of a vertex that is part of several queries: in the one that read most with it.
+        None: nothing is known of them."""
+        found = [each.subtasks[vertex_id] for each in self.queries.values() if vertex_id in each.subtasks]
+        return max(found, key=lambda each: sum(each.total("records_in")), default=None)
+
     def totals(self, vertex_id: str, *, whole_life: bool) -> Totals | None:
         """What a vertex did in the present attempt, or since this server has had the job; None if nothing is known."""
         found = []
@@ -325,6 +367,12 @@ class Load:
         if whole_life and vertex_id in self._gone:
             found.append(self._gone[vertex_id])
         return of_queries(found)
+
+
+def _tasks_in(report: Report) -> Mapping[str, TaskWork]:
+    """What the tasks of each vertex did, as far as a report tells it within its limits."""
+    told = {each.vertex_id: each.by_task for each in report.vertices if each.by_task is not None}
+    return told if within_limit(told.values(), TASKS_TOLD) else NONE_BY_TASK
 
 
 def total_backlog(queries: Iterable[QueryLoad]) -> int | None:

@@ -41,6 +41,17 @@ class VertexLoad:
     rates: VertexRates
     tasks: int | None = None
 
+    @property
+    def working(self) -> int:
+        """How many tasks have something to do."""
+        parallelism = self.rates.parallelism
+        return parallelism if self.tasks is None else max(1, min(self.tasks, parallelism))
+
+    @property
+    def works_ms(self) -> float:
+        """Per second, of the average of those tasks."""
+        return min(1000.0, (self.rates.busy_ms or 0.0) / self.working)
+
 
 def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: int) -> list[str]:
     """Of a running STREAMING job: what is to be said of each query, if there is anything. ``upper``: upper bounds."""
@@ -145,22 +156,21 @@ def intake_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[st
 
 def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:
     """The vertex whose tasks work for most of the time. One after another, they make the time of a batch."""
-    busy = sorted(
-        ((each.rates.busy_ms_of_slot or 0.0, place, each) for place, each in enumerate(vertices)),
-        reverse=True,
-    )
-    if not busy or busy[0][0] < 1:
+    busy = sorted(vertices, key=lambda each: each.works_ms)
+    if not busy or busy[-1].works_ms < 1:
         return None
-    most_ms, _, vertex = busy[0]
-    rates = vertex.rates
-    tasks = "its task works" if rates.parallelism == 1 else f"each of its {rates.parallelism} tasks works"
-    sentence = f"{vertex.name} limits it: {tasks} {most_ms:.0f} ms of each second"
-    if len(busy) > 1:
-        next_ms, _, other = busy[1]
-        sentence += f", more than those of any other vertex ({other.name} is next with {next_ms:.0f} ms)"
-    if vertex.tasks is not None and vertex.tasks < rates.parallelism:
+    vertex = busy.pop()
+    rates, working = vertex.rates, vertex.working
+    tasks = "its task works" if working == 1 else f"each of its {working} tasks works"
+    sentence = f"{vertex.name} limits it: {tasks} {vertex.works_ms:.0f} ms of each second"
+    if busy:
+        other = busy.pop()
+        sentence += (
+            f", more than those of any other vertex ({other.name} is next with {other.works_ms:.0f} ms)"
+        )
+    if working < rates.parallelism:
         return (
-            f"{sentence}. Its last batch ran as {vertex.tasks} of {rates.parallelism} tasks: with so few files or "
+            f"{sentence}. Its last batch ran as {working} of {rates.parallelism} tasks: with so few files or "
             "partitions more tasks do not help."
         )
     if rates.parallelism < vertex.upper:

@@ -36,6 +36,9 @@ REPORT_LIMIT_CHARS = 4 * 1024 * 1024
 TOPICS_TOLD = 20
 """Of a source, however many topics it reads."""
 
+TASKS_TOLD = 2_000
+"""Of all vertices of a query together: of a batch with more nothing is told by task."""
+
 IntakeReason = Literal["", "no-admission-control", "own-limit", "keeps-time"]
 """Why the batches of a source are not kept short. Spark cannot tell it how much to give; its own options do; or the
 size of batches decides which rows are late, and the job has not asked for it."""
@@ -150,6 +153,22 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskWork:
+    """What each task of a vertex did in a batch, by its number: its run time, where vertices share a task split among
+    them, and the records and bytes that it read and wrote. Empty: it is not known.
+
+    Behind an exchange these are the rows that came through it, which may be fewer than the vertex is given: Spark
+    combines rows of a key before.
+    """
+
+    busy_ms: tuple[int, ...] = ()
+    records_in: tuple[int, ...] = ()
+    records_out: tuple[int, ...] = ()
+    bytes_in: tuple[int, ...] = ()
+    bytes_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class VertexBatch:
     """One vertex in one batch. ``tasks`` is what Spark reports of its stage, None if it cannot be told apart.
 
@@ -161,7 +180,8 @@ class VertexBatch:
     with most of them, and ``lag_max_rows``: of the partition with most. Of files ``backlog_files`` and
     ``backlog_bytes`` are those that no batch has read, and ``backlog_rows`` is an estimate. ``intake_limit``: the most
     ``intake_unit``, rows or files, that a source gives to the next batch, if Slotwise has set a limit; ``intake_why``:
-    why not, where batches take longer than they should.
+    why not, where batches take longer than they should. ``by_task``: None if it is not known, or if the query
+    has more than `TASKS_TOLD` tasks.
     """
 
     vertex_id: str
@@ -184,6 +204,7 @@ class VertexBatch:
     intake_limit: int | None = None
     intake_unit: str = ""
     intake_why: IntakeReason = ""
+    by_task: TaskWork | None = None
 
 
 @dataclass(frozen=True, slots=True)

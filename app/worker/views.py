@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -194,7 +194,7 @@ class Supply:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """What is wanted, held and in force, and in words why they differ. ``allotment``: the arbiter's for this job, if it
-    has looked at it. ``supply``: of what slots."""
+    has looked at it. ``supply``: of what slots. ``tasks``: of vertices in the last batch, as far as it is known."""
 
     state: JobState
     status: JobStatus
@@ -204,6 +204,7 @@ class Explanation:
     used_slots: int
     attainable: dict[str, int] | None
     in_force: dict[str, int] | None
+    tasks: Mapping[str, int]
     sentences: tuple[str, ...]
     violations: tuple[str, ...]
     last_batch_ms: int | None = None

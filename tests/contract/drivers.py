@@ -274,6 +274,8 @@ class ProtocolDriver:
                 "records_in": 10,
                 "records_out": 10,
                 "busy_ms": 2,
+                # All rows have one key.
+                "by_task": {"busy_ms": [2, *[0] * (value - 1)], "records_in": [10, *[0] * (value - 1)]},
                 **self.vertex_load,
             }
             for vertex, value in self.parallelism.items()

@@ -112,9 +112,16 @@ async def test_a_vertex_shows_its_subtasks_where_they_run_and_how_busy_they_are(
     assert len(pressure["subtasks"]) == count
     for one in pressure["subtasks"]:
         assert one["ratio"] + one["idleRatio"] + one["busyRatio"] == pytest.approx(1.0, abs=0.01)
-    of_all = {one["id"]: one["sum"] for one in await world.get(f"{base}/subtasks/metrics?get=numRecordsIn")}
-    shares = await world.get(f"{base}/metrics", get=",".join(f"{n}.numRecordsIn" for n in range(count)))
-    assert sum(float(one["value"]) for one in shares) == pytest.approx(of_all["numRecordsIn"])
+    assert pressure["subtasks"][0]["busyRatio"] > pressure["subtasks"][1]["busyRatio"] == 0
+    (of_all,) = await world.get(f"{base}/subtasks/metrics?get=numRecordsInPerSecond")
+    each = await world.get(
+        f"{base}/metrics", get=",".join(f"{n}.numRecordsInPerSecond" for n in range(count))
+    )
+    values = [float(one["value"]) for one in each]
+    assert values[0] > 0 and values[1:] == [0.0] * (count - 1)
+    assert (of_all["min"], of_all["sum"]) == pytest.approx((0.0, values[0]), rel=0.5)
+    # Nobody knows a part of it.
+    assert await world.get(f"{base}/metrics", get="0.stateRows,0.numTasksObserved") == []
 
 
 async def test_before_anything_is_measured_the_answers_are_empty(world: World) -> None:

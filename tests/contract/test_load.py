@@ -13,7 +13,8 @@ from tests.contract.world import GRAPH, World, eventually
 
 async def test_the_subtasks_of_a_vertex_add_up_to_it(world: World) -> None:
     job_id = await world.running()
-    world.driver().vertex_load |= {"records_in": 7, "busy_ms": 3}
+    by_task = {"busy_ms": [3, 0], "records_in": [5, 2], "records_out": [0, 9]}
+    world.driver().vertex_load |= {"records_in": 7, "busy_ms": 3, "tasks": 2, "by_task": by_task}
     vertex = await world.vertex(job_id, "delays")
 
     async def told() -> bool:
@@ -25,12 +26,17 @@ async def test_the_subtasks_of_a_vertex_add_up_to_it(world: World) -> None:
     one = await world.get(f"/jobs/{job_id}/vertices/{vertex}")
     summary = next(each for each in (await world.get(f"/jobs/{job_id}"))["vertices"] if each["id"] == vertex)
     assert len(one["subtasks"]) == 2
+    first, second = (subtask["metrics"] for subtask in one["subtasks"])
+    assert first["read-records"] > second["read-records"] > 0
+    assert (first["write-records"], second["accumulated-busy-time"]) == (0, 0)
+    assert second["accumulated-idle-time"] > first["accumulated-idle-time"]
     for name, aggregate in one["aggregated"]["metrics"].items():
         shares = [subtask["metrics"][name] for subtask in one["subtasks"]]
         assert sum(shares) == aggregate["sum"]
         assert (aggregate["min"], aggregate["max"]) == (min(shares), max(shares))
+        assert (aggregate["p25"], aggregate["p95"]) == (min(shares), max(shares))
         assert aggregate["sum"] <= summary["metrics"][name] or not name.startswith("accumulated")
-    assert not one["subtasks"][0]["metrics"]["read-records-complete"]
+    assert first["read-records-complete"] and not first["read-bytes-complete"]
 
 
 async def test_figures_that_a_driver_does_not_tell_are_not_complete(world: World) -> None:

@@ -36,6 +36,7 @@ def explanation(value: Explanation) -> schema.Explanation:
                 max_parallelism=vertex.max_parallelism,
                 attainable=None if value.attainable is None else value.attainable.get(vertex.id),
                 in_force=None if value.in_force is None else value.in_force.get(vertex.id),
+                tasks=value.tasks.get(vertex.id),
             )
             for vertex in state.graph.vertices
         },

@@ -30,7 +30,7 @@ _APPLICATION_STATUS: dict[JobStatus, Literal["SUCCEEDED", "CANCELED", "FAILED"]]
     JobStatus.CANCELED: "CANCELED",
     JobStatus.FAILED: "FAILED",
 }
-_READ_AND_WRITTEN: Final = {
+READ_AND_WRITTEN: Final = {
     "read_bytes": "bytes_in",
     "write_bytes": "bytes_out",
     "read_records": "records_in",
@@ -193,7 +193,7 @@ def io_metrics(execution: VertexExecution, load: Load) -> schema.IoMetrics:
         found["accumulated_busy_time"] = totals.busy_ms
         found["accumulated_idle_time"] = totals.idle_ms
         found["accumulated_backpressured_time"] = totals.held_ms
-        for name, of_work in _READ_AND_WRITTEN.items():
+        for name, of_work in READ_AND_WRITTEN.items():
             found[name] = getattr(totals.work, of_work) or 0
             found[f"{name}_complete"] = totals.is_complete(of_work)
     for name, figures in (("read", execution.read), ("write", execution.written)):

@@ -51,6 +51,9 @@ _COUNTERS: Final = {
     "numBytesIn": "bytes_in",
     "numBytesOut": "bytes_out",
 }
+_BUSY, _HELD, _IDLE = "busyTimeMsPerSecond", "backPressuredTimeMsPerSecond", "idleTimeMsPerSecond"
+MEASURED: Final = frozenset({*_COUNTERS, *_RATES, _BUSY, _HELD, _IDLE})
+"""What is measured of each task that runs."""
 
 
 def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
@@ -174,7 +177,7 @@ def executors(told: ExecutorsLoad | None) -> Executors:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """Of the subtasks of a vertex, or of executors. Spark counts a stage as a whole, so min and max may be unknown."""
+    """Of the subtasks of a vertex, or of executors. Where tasks are not measured, min and max are unknown."""
 
     sum: float
     avg: float
@@ -199,10 +202,14 @@ def vertex_metrics(view: JobView, vertex: JobVertex, now_ms: int) -> dict[str, A
     found = _last_batch(view, vertex.id)
     if rates is None or found is None:
         return {}
+    own = of_subtasks(view, vertex, now_ms)
     metrics = {**_counters(view, vertex.id, rates), **_times(rates)}
     for name, field in _RATES.items():
         if (value := getattr(rates, field)) is not None:
-            metrics[name] = Aggregates(value, value / rates.parallelism)
+            each = own.get(name)
+            metrics[name] = Aggregates(
+                value, value / rates.parallelism, min(each) if each else None, max(each) if each else None
+            )
     report, batch = found
     levels = {
         "numTasksObserved": batch.tasks,
@@ -253,15 +260,39 @@ def _times(rates: VertexRates) -> dict[str, Aggregates]:
     held_each = held / slots
     idle = 1000.0 * slots - busy - held
     return {
-        "busyTimeMsPerSecond": Aggregates(busy, busy / slots, max(0.0, busy_others), busy_most),
-        "backPressuredTimeMsPerSecond": Aggregates(held, held_each, held_each, held_each),
-        "idleTimeMsPerSecond": Aggregates(
+        _BUSY: Aggregates(busy, busy / slots, max(0.0, busy_others), busy_most),
+        _HELD: Aggregates(held, held_each, held_each, held_each),
+        _IDLE: Aggregates(
             idle,
             idle / slots,
             max(0.0, 1000.0 - busy_most - held_each),
             max(0.0, 1000.0 - busy_others - held_each),
         ),
     }
+
+
+def of_subtasks(view: JobView, vertex: JobVertex, now_ms: int) -> dict[str, Sequence[float]]:
+    """Of each subtask, those of `MEASURED` that are known: counters since the vertex has as many as now; rates are
+    those of the vertex, by what each of its tasks did lately."""
+    known = view.load.subtasks(vertex.id)
+    rates = vertex_rates(view.load, vertex.id, now_ms)
+    if known is None or rates is None or rates.parallelism != known.count:
+        return {}
+    found: dict[str, Sequence[float]] = {
+        name: known.total(figure)
+        for name, figure in _COUNTERS.items()
+        if figure not in known.unknown or any(known.total(figure))
+    }
+    for name, figure in _RATES.items():
+        rate, shares = getattr(rates, figure), known.shares(figure)
+        if rate is not None and shares is not None:
+            found[name] = [rate * share for share in shares]
+    if rates.busy_ms is not None and (shares := known.shares("busy_ms")) is not None:
+        busy = [min(1000.0, rates.busy_ms * share) for share in shares]
+        held = [min(rates.held_ms / known.count, 1000.0 - each) for each in busy]
+        found |= {_BUSY: busy, _HELD: held}
+        found[_IDLE] = [1000.0 - one - other for one, other in zip(busy, held, strict=True)]
+    return found
 
 
 def _pending(view: JobView, report: Report, batch: VertexBatch) -> int | None:

@@ -4,24 +4,29 @@ web page requests.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Final, Literal
 
 from app.api.render.execution import VertexExecution, region_progress
-from app.api.render.jobs import NOT_MEASURED, io_metrics
-from app.api.render.metrics import vertex_metrics
+from app.api.render.jobs import NOT_MEASURED, READ_AND_WRITTEN, io_metrics
+from app.api.render.metrics import MEASURED, of_subtasks, vertex_metrics
 from app.api.schema import flink_pages
 from app.api.schema import jobs as schema
 from app.api.schema.base import made_of
+from app.load.subtasks import Subtasks
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.worker.views import JobView
 
 _SUMMED = [name for name in NOT_MEASURED.model_dump(by_alias=True) if not name.endswith("-complete")]
 _WATERMARK: Final = "currentInputWatermark"
-_DIVIDED: Final = frozenset({"numTasksObserved", "pendingRecords", "stateBytes", "stateRows"})
-"""Of the whole vertex: a subtask has its share."""
+_OF_VERTEX: Final = frozenset(
+    {"numTasksObserved", "pendingRecords", "stateBytes", "stateRows", "taskTimeSkew"}
+)
+"""No subtask has a part of these that anybody knows."""
+_PERCENTILES: Final = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p95": 0.95}
 
 _LOW, _HIGH = 0.1, 0.5
 """Flink's limits of back pressure."""
@@ -32,39 +37,47 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
     duration_ms = execution.duration_ms(now_ms)
     slots = _slots_of(view.state, vertex.slot_sharing_group)
     count = execution.tasks
-    shares = _shares(io_metrics(execution, view.load), count)
+    known = view.load.subtasks(vertex.id)
+    measured = [_measured(known, index) for index in range(count)]
+    whole = io_metrics(execution, view.load)
     return made_of(
         schema.VertexDetails,
         vertex,
         parallelism=execution.parallelism,
         now=now_ms,
         subtasks=[
-            _subtask(index, execution, view.state.attempt, slots, duration_ms, share)
-            for index, share in enumerate(shares)
+            _subtask(index, execution, view.state.attempt, slots, duration_ms, metrics)
+            for index, metrics in enumerate(measured)
         ],
         aggregated=schema.VertexAggregates(
-            metrics={name: _aggregate([_whole(share, name) for share in shares]) for name in _SUMMED},
-            status_duration={execution.status: _aggregate([max(0, duration_ms)] * count)},
+            metrics={
+                name: _aggregate([_figure(each, name) for each in measured] if known else [])
+                or _average(_figure(whole, name), count)
+                for name in _SUMMED
+            },
+            status_duration={execution.status: _aggregate([max(0, duration_ms)] * count) or _average(0, 0)},
         ),
         progress=region_progress(execution, now_ms),
     )
 
 
-def _shares(whole: schema.IoMetrics, count: int) -> list[schema.IoMetrics]:
-    """The figures of one of several subtasks: an equal share of ``whole``. Spark does not count per task."""
-    totals = {name: value for name, value in whole if not isinstance(value, bool)}
-    return [
-        NOT_MEASURED.model_copy(
-            update={
-                name: type(value)(int(value) * (index + 1) // count - int(value) * index // count)
-                for name, value in totals.items()
-            }
-        )
-        for index in range(count)
-    ]
+def _measured(known: Subtasks | None, index: int) -> schema.IoMetrics:
+    """Of one subtask, since its vertex has as many as now."""
+    if known is None or index >= known.count:
+        return NOT_MEASURED
+    busy_ms = known.total("busy_ms")[index]
+    found: dict[str, float | bool] = {
+        "accumulated_busy_time": float(busy_ms),
+        "accumulated_backpressured_time": known.held_ms,
+        "accumulated_idle_time": max(0, known.whole_ms - known.held_ms - busy_ms),
+    }
+    for name, figure in READ_AND_WRITTEN.items():
+        found[name] = known.total(figure)[index]
+        found[f"{name}_complete"] = figure not in known.unknown
+    return NOT_MEASURED.model_copy(update=found)
 
 
-def _whole(metrics: schema.IoMetrics, name: str) -> int:
+def _figure(metrics: schema.IoMetrics, name: str) -> int:
     return int(getattr(metrics, name.replace("-", "_")))
 
 
@@ -102,25 +115,35 @@ def _slots_of(state: JobState, group: str) -> tuple[Slot, ...]:
     return tuple(held[slot_id] for slot_id in ids if slot_id in held)
 
 
-def _aggregate(values: list[int]) -> schema.Aggregate:
-    """Of subtasks that have equal shares, each percentile is one of them."""
+def _aggregate(values: Sequence[int]) -> schema.Aggregate | None:
+    """Of subtasks; None of none."""
     if not values:
-        return schema.Aggregate(min=0, max=0, avg=0, sum=0, median=0, p25=0, p75=0, p95=0)
-    whole = sum(values)
-    each = whole // len(values)
-    return schema.Aggregate(
-        min=min(values), max=max(values), avg=each, sum=whole, median=each, p25=each, p75=each, p95=each
-    )
+        return None
+    ranked = sorted(values)
+    ranks = {name: ranked[max(0, math.ceil(part * len(ranked)) - 1)] for name, part in _PERCENTILES.items()}
+    whole = sum(ranked)
+    return schema.Aggregate(min=ranked[0], max=ranked[-1], avg=whole // len(ranked), sum=whole, **ranks)
+
+
+def _average(whole: int, count: int) -> schema.Aggregate:
+    """Where nothing is known of single subtasks."""
+    each = whole // count if count else 0
+    return schema.Aggregate(min=each, max=each, avg=each, sum=whole, **dict.fromkeys(_PERCENTILES, each))
 
 
 def subtask_metrics(view: JobView, execution: VertexExecution, now_ms: int) -> dict[str, str]:
-    """Flink's ``<subtask>.<name>``. Spark counts a stage as a whole: each subtask has an equal share."""
+    """Flink's ``<subtask>.<name>``: what was measured of it, and what is so for the whole vertex."""
+    vertex = execution.vertex
+    own = of_subtasks(view, vertex, now_ms)
     found: dict[str, str] = {}
-    for name, values in vertex_metrics(view, execution.vertex, now_ms).items():
-        value = values.avg
-        if name.rpartition(".")[2] in _DIVIDED:
-            value /= max(1, execution.tasks)
-        found |= {f"{index}.{name}": str(value) for index in range(execution.tasks)}
+    for name, values in vertex_metrics(view, vertex, now_ms).items():
+        plain = name.rpartition(".")[2]
+        if plain in _OF_VERTEX or name.startswith("pendingRecords."):
+            continue
+        measured = own.get(plain)
+        if measured is None and plain not in MEASURED:
+            measured = [values.avg] * execution.tasks
+        found |= {f"{index}.{name}": str(float(value)) for index, value in enumerate(measured or ())}
     return found
 
 
@@ -178,23 +201,29 @@ def back_pressure(view: JobView, execution: VertexExecution, now_ms: int) -> fli
         return flink_pages.BackPressure(
             status="deprecated", backpressure_level=None, end_timestamp=now_ms, subtasks=[]
         )
-    held, idle, busy = (
-        min(1.0, metrics[f"{name}TimeMsPerSecond"].avg / 1000) for name in ("backPressured", "idle", "busy")
-    )
-    level: Literal["ok", "low", "high"] = "ok" if held <= _LOW else "low" if held <= _HIGH else "high"
+    names = [f"{name}TimeMsPerSecond" for name in ("backPressured", "idle", "busy")]
+    held, idle, busy = (min(1.0, metrics[name].avg / 1000) for name in names)
+    own = of_subtasks(view, execution.vertex, now_ms)
+    ratios = [(held, idle, busy)] * execution.tasks
+    if names[-1] in own:
+        ratios = list(zip(*([value / 1000 for value in own[name]] for name in names), strict=True))
     return flink_pages.BackPressure(
         status="ok",
-        backpressure_level=level,
+        backpressure_level=_level(held),
         end_timestamp=now_ms,
         subtasks=[
             flink_pages.SubtaskBackPressure(
                 subtask=index,
                 attempt_number=max(0, view.state.attempt - 1),
-                backpressure_level=level,
+                backpressure_level=_level(held),
                 ratio=held,
                 idle_ratio=idle,
                 busy_ratio=busy,
             )
-            for index in range(execution.tasks)
+            for index, (held, idle, busy) in enumerate(ratios)
         ],
     )
+
+
+def _level(held: float) -> Literal["ok", "low", "high"]:
+    return "ok" if held <= _LOW else "low" if held <= _HIGH else "high"

@@ -161,6 +161,10 @@ class VertexExplained(Camel):
         description="Attainable with the held slots; null if the lower bounds are not."
     )
     in_force: int | None
+    tasks: int | None = Field(
+        description="Tasks of its stage in the last batch; null if Spark does not tell. Fewer than inForce: its source "
+        "has fewer files or partitions."
+    )
 
 
 class SupplyExplained(Camel):

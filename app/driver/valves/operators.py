@@ -8,17 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final
 
 from app.driver.valves.query_valves import Rows
 
 METRICS: Final = (
-    "numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten", "pythonProcessingTime",
+    "numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten", "recordsRead", "pythonProcessingTime",
     "pythonTotalTime", "allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs",
 )  # fmt: skip
 """Those of Spark's metrics of an operator that are read."""
 
 _ROWS: Final = ("numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten")
+_ROWS_BY_TASK: Final = ("numOutputRows", "pythonNumRowsReceived", "recordsRead")
+"""Of an exchange those of the tasks that read what it has written."""
+_PYTHON_TIMES: Final = ("pythonProcessingTime", "pythonTotalTime")
+_TIMES: Final = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
 _AS_MANY: Final = frozenset(
     {
         "AppendColumns", "AppendColumnsWithObject", "ArrowEvalPython", "ArrowWindowPython", "BatchEvalPython",
@@ -29,7 +34,7 @@ _AS_MANY: Final = frozenset(
 )  # fmt: skip
 """Operators that give a row for each that they get."""
 
-_FRAMES: Final = frozenset({"Coalesce", "InputAdapter", "WholeStageCodegen"})
+_FRAMES: Final = frozenset({"Coalesce", "InputAdapter", "Union", "WholeStageCodegen"})
 """They do nothing with a row."""
 
 _EXCHANGES: Final = frozenset({"BroadcastExchange", "ShuffleExchange"})
@@ -42,7 +47,8 @@ _NAME: Final = re.compile(r"[\w.<>]+")
 @dataclass(eq=False, slots=True)
 class Operator:
     """``valve``: which one it is. ``keeps_state``: Spark tells of the state of each such operator, in the order of
-    `operators_of`. ``figures``: those of `METRICS` that it has."""
+    `operators_of`. ``figures``: those of `METRICS` that it has; ``by_task``: what each task added to them, by its
+    number, without tasks at the end that added nothing."""
 
     kind: str
     keeps_state: bool
@@ -50,6 +56,7 @@ class Operator:
     valve: Rows | None = None
     children: list[Operator] = field(default_factory=list)
     parent: Operator | None = None
+    by_task: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def begins_stage(self) -> bool:
@@ -63,14 +70,16 @@ class Operator:
     @property
     def timed_ms(self) -> int:
         """How long it took by a metric of its own; 0 without one."""
-        of = self.figures
-        python_ms = of.get("pythonProcessingTime") or of.get("pythonTotalTime", 0)
-        return (
-            python_ms
-            + of.get("allUpdatesTimeMs", 0)
-            + of.get("allRemovalsTimeMs", 0)
-            + of.get("commitTimeMs", 0)
-        )
+        return sum(self.figures[name] for name in self._times)
+
+    @property
+    def timed_ms_by_task(self) -> list[int]:
+        return added([self.by_task.get(name, ()) for name in self._times])
+
+    @property
+    def _times(self) -> list[str]:
+        python = [name for name in _PYTHON_TIMES if self.figures.get(name)][:1]
+        return [*python, *(name for name in _TIMES if name in self.figures)]
 
     @property
     def rows(self) -> int | None:
@@ -83,6 +92,14 @@ class Operator:
         if self.kind in _AS_MANY and len(self.children) == 1:
             return self.children[0].rows
         return None
+
+    @property
+    def rows_by_task(self) -> Sequence[int]:
+        """Those that each task of its stage produced; where `rows` is None it says nothing."""
+        for name in _ROWS_BY_TASK:
+            if name in self.figures:
+                return self.by_task.get(name, ())
+        return added([child.rows_by_task for child in self.children])
 
     @property
     def vertex_id(self) -> str:
@@ -106,17 +123,24 @@ def total(numbers: Iterator[int | None]) -> int | None:
     return sum(known) if found and len(known) == len(found) else None
 
 
+def added(columns: Iterable[Sequence[int]]) -> list[int]:
+    """Their sums, task by task; the shorter ones have 0 at their end."""
+    return [sum(each) for each in zip_longest(*columns, fillvalue=0)]
+
+
 def tree_of(listed: Iterable[Sequence[Any]], rows: Mapping[int, Rows]) -> list[Operator]:
     """The operators of a plan, each before those that it gets rows from.
 
-    ``listed``: as `Load.operators` of `load.java` answers: kind, number of children, RDD, whether it keeps state, and
-    figures. ``rows``: the valves of the plan, by the id of their RDD.
+    ``listed``: as `Load.operators` of `load.java` answers: kind, number of children, RDD, whether it keeps state,
+    figures, and figures by task. ``rows``: the valves of the plan, by the id of their RDD.
     """
     found: list[Operator] = []
     waiting: list[Operator | None] = [None]
-    for kind, children, rdd_id, keeps_state, figures in listed:
+    for kind, children, rdd_id, keeps_state, figures, by_task in listed:
         parent = waiting.pop()
-        made = Operator(kind.removesuffix("Exec"), keeps_state, figures, rows.get(rdd_id), [], parent)
+        made = Operator(
+            kind.removesuffix("Exec"), keeps_state, figures, rows.get(rdd_id), [], parent, by_task
+        )
         found.append(made)
         if parent is not None:
             parent.children.append(made)

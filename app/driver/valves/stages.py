@@ -1,204 +1,28 @@
-"""What each vertex did in a batch, from the stages that Spark reports, and its counts at the operators of its plan.
+"""What each vertex did in a batch, from the stages that Spark reports and the counts at the operators of its plan.
 
-Records. Of a graph document they are those of the graph: a vertex that gives a record for each that it takes gives as
-many as it takes, wherever Spark has put its filter. Spark moves filters down, and makes one of two: they are counted at
-the first vertex below that changes the number of records, else where the graph has them. The vertices of a program are
-its sources, what keeps state, and its sinks. All that it does in between belongs to the vertex before, which gives what
-is left.
-
-Run time. Spark measures a stage, and a few operators: what runs in Python, and what keeps state. Their time is that of
-their vertices. The rest is split by how many operators of a vertex had how many rows: that is an estimate.
+How records are counted: `records`. How the run time of tasks is split among vertices: `times`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
-from app.driver.valves.operators import Operator, below, total
+from app.driver.valves.operators import Operator, added
 from app.driver.valves.query_valves import Rows
+from app.driver.valves.records import Count, Records, records_of
+from app.driver.valves.times import times_by_task
 from app.model.analysis import Query
-from app.model.jobgraph import PlannedSpec
-from app.model.protocol import VertexBatch
-
-_STATE: Final = ("State", "Streaming", "HashAggregate", "ObjectHashAggregate", "SortAggregate", "Sessions")
-
-
-@dataclass(slots=True)
-class Records:
-    """By vertex id."""
-
-    taken: dict[str, int | None] = field(default_factory=dict)
-    given: dict[str, int | None] = field(default_factory=dict)
-
-
-def _records_of(
-    query: Query, operators: Sequence[Operator], changing: Collection[str], read: Mapping[str, int]
-) -> Records:
-    """``changing``: the vertices of a document that may give more or fewer records than they take. ``read``: what
-    sources have read, as far as it is known."""
-    valves: dict[str, list[Operator]] = {}
-    for operator in operators:
-        if (valve := operator.valve) is not None:
-            valves.setdefault(valve.vertex_id, []).append(operator)
-    found = Records()
-    for source in query.streams:
-        leaves = [each for valve in valves.get(source.id, ()) for each in below(valve) if not each.children]
-        found.taken[source.id] = read.get(source.id, total(each.rows for each in leaves))
-    if isinstance(query.sink.operation, PlannedSpec):
-        _of_program(query, valves, found)
-    else:
-        _of_document(query, valves, changing, found)
-    return found
-
-
-def _of_document(
-    query: Query, valves: Mapping[str, Sequence[Operator]], changing: Collection[str], found: Records
-) -> None:
-    for vertex in query.flow:
-        if not vertex.is_source:
-            found.taken[vertex.id] = _given_to(query, vertex.id, found)
-        if vertex.is_sink:
-            break
-        taken = found.taken[vertex.id]
-        if vertex.id not in changing or (taken == 0 and not vertex.stateful):
-            found.given[vertex.id] = taken
-            continue
-        own = [each for each in valves.get(vertex.id, ()) if each.valve and not each.valve.is_front]
-        found.given[vertex.id] = total(each.rows for each in own)
-
-
-def _given_to(query: Query, vertex_id: str, found: Records) -> int | None:
-    (vertex,) = (each for each in query.flow if each.id == vertex_id)
-    return total(found.given.get(edge.vertex_id) for edge in query.streaming_inputs(vertex))
-
-
-def _of_program(query: Query, valves: Mapping[str, Sequence[Operator]], found: Records) -> None:
-    for vertex in query.flow[:-1]:
-        own = valves.get(vertex.id, ())
-        if not vertex.is_source:
-            entries = [each for valve in own for each in _entries(valve)]
-            found.taken[vertex.id] = total(each.rows for each in entries)
-        ends = [_end(valve) for valve in own]
-        found.given[vertex.id] = total(each.rows for each in ends)
-    sink = query.sink.id
-    at_sink = [each.children[0] for each in valves.get(sink, ())]
-    taken = total(each.rows for each in at_sink)
-    found.taken[sink] = taken if taken is not None else _given_to(query, sink, found)
-
-
-def _entries(valve: Operator) -> list[Operator]:
-    """What the operators that keep the state of ``valve``'s vertex get their rows from."""
-    found: list[Operator] = []
-    waiting: list[tuple[Operator, Operator | None]] = [(child, None) for child in valve.children]
-    while waiting:
-        node, entry = waiting.pop()
-        if not node.children or node.valve is not None:
-            # The part of the plan that is the vertex' own ends here.
-            if entry is not None and entry not in found:
-                found.append(entry)
-            continue
-        waiting += [(child, child if _is_of_state(node) else entry) for child in node.children]
-    return found
-
-
-def _end(valve: Operator) -> Operator:
-    """The last operator whose rows all are those of ``valve``'s vertex."""
-    last = valve
-    for node in valve.above:
-        if node.valve is not None or _is_of_state(node) or node.kind == "Union":
-            break
-        last = node
-    return last
-
-
-def _is_of_state(node: Operator) -> bool:
-    return node.keeps_state or any(part in node.kind for part in _STATE)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What is known of the work of a vertex in a stage. ``passes``: rows, once for each operator that had them."""
-
-    timed_ms: int = 0
-    passes: int = 0
-
-
-def shares_of_time(busy_ms: int, parts: Mapping[str, Part]) -> dict[str, int]:
-    """``busy_ms`` split among vertices; the sum is ``busy_ms``."""
-    timed = sum(part.timed_ms for part in parts.values())
-    rest = max(0, busy_ms - timed)
-    # A metric of an operator that waits for others may be longer than the stage.
-    scale = min(1.0, busy_ms / timed) if timed else 0.0
-    passes = sum(part.passes for part in parts.values())
-    found: dict[str, int] = {}
-    before = exact = 0.0
-    for vertex_id, part in parts.items():
-        fraction = part.passes / passes if passes else 1 / len(parts)
-        exact += part.timed_ms * scale + rest * fraction
-        found[vertex_id] = round(exact) - round(before)
-        before = exact
-    return found
-
-
-def _parts_of(
-    members: Sequence[str], rdd_ids: frozenset[int], operators: Sequence[Operator]
-) -> dict[str, Part]:
-    """The work of each vertex in the stage whose tasks went through ``rdd_ids``, in which ``members`` have valves."""
-    found = dict.fromkeys(members, Part())
-    for top in operators:
-        if top.parent is not None and not top.parent.begins_stage:
-            continue
-        inside = list(_in_stage(top))
-        if not any(each.valve is not None and each.valve.rdd_id in rdd_ids for each in inside):
-            continue
-        for operator in inside:
-            vertex_id = _owner(operator)
-            if vertex_id in found:
-                part = found[vertex_id]
-                passes = part.passes + (operator.rows or 0 if operator.works else 0)
-                found[vertex_id] = Part(part.timed_ms + operator.timed_ms, passes)
-    if members and operators:
-        # What a sink does is not in the plan.
-        found = _with_sink(found, operators)
-    return found
-
-
-def _with_sink(parts: dict[str, Part], operators: Sequence[Operator]) -> dict[str, Part]:
-    valve = next((each for each in operators if each.valve is not None), None)
-    if valve is None or valve.valve is None or (sink := valve.valve.vertex_id) not in parts:
-        return parts
-    part = parts[sink]
-    return {**parts, sink: Part(part.timed_ms, part.passes + (valve.rows or 0))}
-
-
-def _in_stage(top: Operator) -> Iterator[Operator]:
-    """``top`` and what runs in its stage. An exchange at the end of it is read there."""
-    yield top
-    if not top.begins_stage:
-        for child in top.children:
-            yield from _in_stage(child)
-
-
-def _owner(operator: Operator) -> str:
-    """The vertex whose valve is the next one above in the stage, or below if that valve belongs to what follows."""
-    node: Operator | None = operator
-    while node is not None:
-        if node.valve is not None and not (node.valve.is_front and node is not operator):
-            return node.valve.vertex_id
-        if node.valve is not None or node.parent is None or node.parent.begins_stage:
-            break
-        node = node.parent
-    return next((each.valve.vertex_id for each in below(operator) if each.valve is not None), "")
+from app.model.protocol import TASKS_TOLD, TaskWork, VertexBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """What is known of a batch besides its stages. ``operators``: empty if they were not read. ``sources``: by vertex
-    id. ``states``: in the order of the operators that keep state. ``changing``: see `_records_of`."""
+    id. ``states``: in the order of the operators that keep state. ``changing``: see `records_of`."""
 
     operators: Sequence[Operator] = ()
     sources: Mapping[str, SourceTold] = field(default_factory=dict)
@@ -223,42 +47,77 @@ def vertex_batches(
     known of a vertex is None.
     """
     members = {stage.stage_id: _members(stage, rows) for stage in stages}
-    busy = {
-        stage.stage_id: shares_of_time(
-            stage.busy_ms, _parts_of(members[stage.stage_id], stage.rdd_ids, told.operators)
-        )
+    times = {
+        stage.stage_id: times_by_task(stage, members[stage.stage_id], told.operators)
         for stage in stages
+        if members[stage.stage_id]
     }
-    work = {vertex.id: _work_of(vertex.id, rows, stages) for vertex in query.flow}
+    work = {vertex.id: _work_of(vertex.id, rows, stages, members) for vertex in query.flow}
     records = _records(query, work, stages, told, input_rows, output_rows)
     states = _states(query, told)
+    is_told = sum(each.tasks or 0 for each in work.values()) <= TASKS_TOLD
     found = []
     for vertex in query.flow:
-        own, tasks = work[vertex.id]
-        heads = [stage for stage in own if members[stage.stage_id][0] == vertex.id]
-        tails = [stage for stage in own if members[stage.stage_id][-1] == vertex.id]
+        own = work[vertex.id]
+        taken, given = records.taken_by(vertex.id), records.given_by(vertex.id)
         is_alone = not vertex.is_source or all(
-            _sources_in(query, members[each.stage_id]) == 1 for each in heads
+            _sources_in(query, members[each.stage_id]) == 1 for each in own.heads
         )
-        longest = max(own, key=lambda stage: stage.busy_ms, default=None)
+        read_in = own.heads if is_alone else []
+        # Behind an exchange a task has what it reads there, wherever the plan has counted those rows.
+        entered = Count(taken.rows) if own.heads and not vertex.is_source else taken
+        busy_ms = [times[stage.stage_id][vertex.id] for stage in own.stages]
+        longest = max(own.stages, key=lambda stage: stage.busy_ms, default=None)
+        tasks_ms = [] if longest is None else sorted(longest.by_task.run_ms)
         state = states.get(vertex.id)
         found.append(
             VertexBatch(
                 vertex_id=vertex.id,
                 parallelism=parallelism[vertex.id],
-                tasks=tasks,
-                records_in=records.taken.get(vertex.id),
-                records_out=records.given.get(vertex.id),
-                busy_ms=sum(busy[stage.stage_id][vertex.id] for stage in own) if own else None,
-                bytes_in=_bytes(heads if is_alone else [], records.taken.get(vertex.id), "bytes_in"),
-                bytes_out=_bytes(tails, records.taken.get(vertex.id), "bytes_out"),
-                longest_task_ms=None if longest is None else longest.longest_task_ms,
-                median_task_ms=None if longest is None else longest.median_task_ms,
+                tasks=own.tasks,
+                records_in=taken.rows,
+                records_out=given.rows,
+                busy_ms=sum(map(sum, busy_ms)) if busy_ms else None,
+                bytes_in=_bytes(read_in, taken.rows, "bytes_in"),
+                bytes_out=_bytes(own.tails, taken.rows, "bytes_out"),
+                longest_task_ms=tasks_ms[-1] if tasks_ms else None,
+                median_task_ms=tasks_ms[(len(tasks_ms) - 1) // 2] if tasks_ms else None,
                 state_rows=None if state is None else state.rows,
                 state_bytes=None if state is None else state.size_bytes,
+                by_task=_by_task(own, busy_ms, entered, given, read_in) if is_told else None,
                 **_backlog(told.sources.get(vertex.id)),
             )
         )
+    return tuple(found)
+
+
+def _by_task(
+    own: _Work, busy_ms: list[Sequence[int]], taken: Count, given: Count, read_in: Sequence[Stage]
+) -> TaskWork | None:
+    """What each task of a vertex did; None if tasks were not noted. ``busy_ms``: for each of its stages. ``read_in``:
+    those of them in which what is read is its input."""
+    if not own.tasks or not all(stage.by_task.run_ms for stage in own.stages):
+        return None
+    return TaskWork(
+        _folded(added(busy_ms), own.tasks),
+        _counted(taken, [stage.by_task.records_read for stage in read_in], own.tasks),
+        _counted(given, [stage.by_task.records_written for stage in own.tails], own.tasks),
+        _folded(added(stage.by_task.bytes_read for stage in read_in), own.tasks),
+        _folded(added(stage.by_task.bytes_written for stage in own.tails), own.tasks),
+    )
+
+
+def _counted(count: Count, of_stages: list[Sequence[int]], tasks: int) -> tuple[int, ...]:
+    """By the operators, else by the stages; empty if neither has counted rows of which there were some."""
+    found = count.by_task if any(count.by_task) else added(of_stages)
+    return _folded(found, tasks) if any(found) or count.rows == 0 else ()
+
+
+def _folded(column: Sequence[int], tasks: int) -> tuple[int, ...]:
+    """Of so many tasks. Where the stages of several vertices are united in one, each has a part of its tasks."""
+    found = [0] * tasks
+    for number, value in enumerate(column):
+        found[number % tasks] += value
     return tuple(found)
 
 
@@ -309,7 +168,7 @@ def _states(query: Query, told: Told) -> dict[str, StateTold]:
 
 def _records(
     query: Query,
-    work: Mapping[str, tuple[list[Stage], int | None]],
+    work: Mapping[str, _Work],
     stages: Sequence[Stage],
     told: Told,
     input_rows: int | None,
@@ -318,46 +177,54 @@ def _records(
     """By the operators as far as they tell, else by the stages."""
     found = _records_of_stages(query, work, stages, input_rows, output_rows)
     if told.operators:
-        exact = _records_of(
-            query, told.operators, told.changing, {k: each.rows for k, each in told.sources.items()}
-        )
-        for known, better in ((found.taken, exact.taken), (found.given, exact.given)):
-            known.update({vertex_id: number for vertex_id, number in better.items() if number is not None})
+        read = {vertex_id: each.rows for vertex_id, each in told.sources.items()}
+        found.correct(records_of(query, told.operators, told.changing, read))
     return found
 
 
 def _records_of_stages(
     query: Query,
-    work: Mapping[str, tuple[list[Stage], int | None]],
+    work: Mapping[str, _Work],
     stages: Sequence[Stage],
     input_rows: int | None,
     output_rows: int | None,
 ) -> Records:
     found = Records()
     for vertex in query.flow:
-        before = {edge.vertex_id: work[edge.vertex_id][0] for edge in query.streaming_inputs(vertex)}
-        own = work[vertex.id][0]
+        before = {edge.vertex_id: work[edge.vertex_id].stages for edge in query.streaming_inputs(vertex)}
+        own = work[vertex.id].stages
         if not before or not own or any(own[0] in each for each in before.values()):
             continue
-        found.taken[vertex.id] = own[0].shuffle_read_records
+        found.taken[vertex.id] = Count(own[0].shuffle_read_records)
         for input_id, theirs in before.items():
             if len(before) == 1:
-                found.given[input_id] = own[0].shuffle_read_records
+                found.given[input_id] = Count(own[0].shuffle_read_records)
             elif theirs and sum(theirs[-1] in each for each in before.values()) == 1:
-                found.given[input_id] = theirs[-1].shuffle_write_records or None
+                found.given[input_id] = Count(theirs[-1].shuffle_write_records or None)
     # Spark's sinks of files do not count, and their tasks do.
-    found.taken[query.sink.id] = (
-        output_rows if output_rows is not None else sum(each.written_records for each in stages) or None
-    )
+    written = output_rows if output_rows is not None else sum(each.written_records for each in stages) or None
+    found.taken[query.sink.id] = Count(written)
     if len(query.streams) == 1:
-        found.taken[query.streams[0].id] = found.given[query.streams[0].id] = input_rows
+        found.taken[query.streams[0].id] = found.given[query.streams[0].id] = Count(input_rows)
     return found
 
 
+class _Work(NamedTuple):
+    """The stages of a vertex, in the order of its valves; those of them that begin with it, and that end with it.
+    ``tasks``: how many it has in the last of them."""
+
+    stages: list[Stage]
+    heads: list[Stage]
+    tails: list[Stage]
+    tasks: int | None
+
+
 def _work_of(
-    vertex_id: str, rows: Collection[Rows], stages: Sequence[Stage]
-) -> tuple[list[Stage], int | None]:
-    """The stages of a vertex, in the order of its valves, and how many tasks it has in the last of them."""
+    vertex_id: str,
+    rows: Collection[Rows],
+    stages: Sequence[Stage],
+    members: Mapping[int, Sequence[str]],
+) -> _Work:
     found: dict[int, Stage] = {}
     tasks = None
     for valve in rows:
@@ -369,4 +236,10 @@ def _work_of(
             # Where the stages of several vertices are united in one, each has a part of the tasks. A program may work
             # on a batch several times, and look at a part of it only.
             tasks = max(min(stage.tasks, valve.partitions) for stage in own)
-    return list(found.values()), tasks
+    listed = list(found.values())
+    return _Work(
+        listed,
+        [stage for stage in listed if members[stage.stage_id][0] == vertex_id],
+        [stage for stage in listed if members[stage.stage_id][-1] == vertex_id],
+        tasks,
+    )

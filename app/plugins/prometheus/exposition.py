@@ -236,6 +236,7 @@ VERTEX_FAMILIES: Final = _families(
     _VERTEX,
     {
         "parallelism": "Parallelism in force.",
+        "tasks": "Tasks in the last batch; fewer than the parallelism where a source has fewer files or partitions.",
         "records_in_total": "Records in.",
         "records_out_total": "Records out.",
         "bytes_in_total": "Bytes in, as Spark counts them.",
@@ -334,6 +335,7 @@ def vertex_figures(view: JobView) -> Iterator[tuple[JobVertex, Figures]]:
             }
         if (batch := last.get(vertex.id)) is not None:
             known |= {
+                "tasks": batch.tasks,
                 "pending_records": batch.backlog_rows,
                 "state_rows": batch.state_rows,
                 "state_bytes": batch.state_bytes,

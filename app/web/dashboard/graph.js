@@ -37,7 +37,7 @@ function curve(points) {
   return rest.length === 1 ? `${path}L${rest[0].x},${rest[0].y}` : path;
 }
 
-/** `vertices`: {id: {name, lower, upper, actual, busy, percent}}, busy in ms of each second. */
+/** `vertices`: {id: {name, lower, upper, actual, tasks, busy, percent}}, busy in ms of each second. */
 export function Graph(given) {
   if (given.nodes.length <= DRAWN_MAX) return html`<${Drawing} ...${given} />`;
   return html`<p class="muted">
@@ -73,7 +73,9 @@ function Drawing({ nodes, vertices, selected, onSelect }) {
 }
 
 function Node({ place, vertex, isSelected, onSelect }) {
-  const { name = "", lower, upper, actual, busy, percent } = vertex;
+  const { name = "", lower, upper, actual, tasks, busy, percent } = vertex;
+  // A source with fewer parts than its parallelism: more slots bring nothing.
+  const fewer = tasks < actual ? `, as ${tasks}` : "";
   const share = Math.min(1, (busy ?? 0) / 1_000);
   const bounds = lower === undefined ? "" : ` of ${lower}–${upper}`;
   // A vertex of a batch job is not busy for ever: how far it is says more.
@@ -81,14 +83,14 @@ function Node({ place, vertex, isSelected, onSelect }) {
   const load = percent === undefined ? isBusy : `${percent} % done`;
   const key = (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), onSelect());
   return html`<g class="node ${isSelected ? "selected" : ""}" tabindex="0" role="button" aria-pressed=${isSelected}
-    aria-label=${`${name}: runs ${actual ?? "not"}${bounds}${load && `, ${load}`}`}
+    aria-label=${`${name}: runs ${actual ?? "not"}${fewer && `${fewer} task${tasks === 1 ? "" : "s"}`}${bounds}${load && `, ${load}`}`}
     transform=${`translate(${place.x - WIDTH / 2},${place.y - HEIGHT / 2})`} onClick=${onSelect} onKeyDown=${key}>
     <title>${name}</title>
     <rect class="box" width=${WIDTH} height=${HEIGHT} rx="7" />
     <rect class="busy" x="1" y=${HEIGHT - 7} width=${(WIDTH - 2) * share} height="6" rx="3"
       style=${{ "--busy": `${Math.round(share * 100)}%` }} />
     <text x="10" y="20" class="name">${shortened(name, 21)}</text>
-    <text x="10" y="41"><tspan class="number">${actual ?? "–"}</tspan><tspan class="muted">${bounds}</tspan></text>
+    <text x="10" y="41"><tspan class="number">${actual ?? "–"}</tspan><tspan class="fewer">${fewer}</tspan><tspan class="muted">${bounds}</tspan></text>
     <text x=${WIDTH - 10} y="41" text-anchor="end" class="muted">${load}</text>
   </g>`;
 }

@@ -55,14 +55,14 @@ export function JobPage({ id, theme }) {
   </main>`;
 }
 
-/** All that is shown of each vertex: {id: {name, lower, upper, actual, busy}}. Its bounds are those that count: the
+/** All that is shown of each vertex: {id: {name, lower, upper, actual, tasks, busy}}. Its bounds are those that count: the
  * declared ones within the floor and ceiling. */
 function verticesOf(job, explained, busy) {
   if (!job) return {};
   const of = explained?.vertices ?? {};
   const entry = ({ id, name, progress }) => {
-    const { effectiveLowerBound: lower, effectiveUpperBound: upper, inForce } = of[id] ?? {};
-    const shown = { name, lower, upper, actual: inForce ?? null, percent: progress?.percent };
+    const { effectiveLowerBound: lower, effectiveUpperBound: upper, inForce, tasks } = of[id] ?? {};
+    const shown = { name, lower, upper, actual: inForce ?? null, tasks, percent: progress?.percent };
     return [id, hasEnded(job.state) ? shown : { ...shown, busy: busy[id] }];
   };
   return Object.fromEntries(job.vertices.map(entry));

@@ -77,6 +77,7 @@ def explanation(
         if state.graph.runs_by_regions
         else Demand.of(state.graph, bounds_after_rollback(state)).parallelism(len(state.slots)),
         in_force=decided,
+        tasks=view.load.tasks_at(decided or {}),
         sentences=tuple(words),
         violations=tuple(violations),
         last_batch_ms=last_batch_ms,

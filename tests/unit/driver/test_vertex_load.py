@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from app.documents.graph import parse_document
-from app.driver.load import Stage
+from app.driver.load import Stage, StageTasks
 from app.driver.progress import SourceTold, StateTold
 from app.driver.valves.operators import Operator, tree_of
 from app.driver.valves.query_valves import Rows
-from app.driver.valves.stages import Part, Told, shares_of_time, vertex_batches
+from app.driver.valves.stages import Told, vertex_batches
+from app.driver.valves.times import Part, shares_of_time
 from app.model.analysis import Query, queries
 from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
@@ -20,7 +21,7 @@ from app.model.protocol import VertexBatch
 from tests.program_graphs import grown_program
 
 Plan = tuple[Any, ...]
-"""A kind, its rows or figures or the id of a valve's RDD, and its inputs."""
+"""A kind, its rows or figures or the id of a valve's RDD, and its inputs. Rows or figures in a list are by task."""
 
 
 def listed(plan: Plan) -> Iterator[list[Any]]:
@@ -29,9 +30,11 @@ def listed(plan: Plan) -> Iterator[list[Any]]:
     if kind == "ShuffleExchangeExec" and isinstance(said, tuple):
         rdd_id, said = said
     figures = said if isinstance(said, dict) else {}
-    if isinstance(said, int) and rdd_id != said:
+    if isinstance(said, int | list) and rdd_id != said:
         figures = {"shuffleRecordsWritten" if kind == "ShuffleExchangeExec" else "numOutputRows": said}
-    yield [kind, len(inputs), rdd_id, kind.startswith("StateStoreSave"), figures]
+    by_task = {name: value for name, value in figures.items() if isinstance(value, list)}
+    totals = {name: sum(value) if name in by_task else value for name, value in figures.items()}
+    yield [kind, len(inputs), rdd_id, kind.startswith("StateStoreSave"), totals, by_task]
     for each in inputs:
         yield from listed(each)
 
@@ -40,7 +43,7 @@ def operators(plan: Plan, *rows: Rows) -> list[Operator]:
     return tree_of(listed(plan), {each.rdd_id: each for each in rows})
 
 
-def scan(rows: int) -> Plan:
+def scan(rows: int | list[int]) -> Plan:
     return ("MicroBatchScanExec", rows)
 
 
@@ -183,9 +186,9 @@ def test_what_a_program_does_between_its_vertices_belongs_to_the_one_before() ->
     )  # fmt: skip
     plan: Plan = ("CoalesceExec", 5, ("FilterExec", 3, counted))
     stages = [
-        Stage(1, 4, 10, frozenset({1, 2}), bytes_in=500, bytes_out=0, median_task_ms=2, longest_task_ms=4),
-        Stage(2, 2, 60, frozenset({3}), 74, 8, 0, 740, 80, 25, 35),
-        Stage(3, 2, 30, frozenset({4, 5}), 8, 0, 0, 80, 0, 14, 16),
+        Stage(1, 4, 10, frozenset({1, 2}), bytes_in=500, bytes_out=0, by_task=StageTasks([2, 1, 4, 3])),
+        Stage(2, 2, 60, frozenset({3}), 74, 8, 0, 740, 80, StageTasks([35, 25])),
+        Stage(3, 2, 30, frozenset({4, 5}), 8, 0, 0, 80, 0, StageTasks([14, 16])),
     ]
     found = told(
         query,
@@ -228,3 +231,88 @@ def test_rows_that_nobody_has_counted_are_not_told() -> None:
     plan: Plan = ("CoalesceExec", 2, ("MapPartitionsExec", {}, ("CoalesceExec", 1, scan(10))))
     found = told(query, rows, [], operators=operators(plan, *rows), changing={ids["few"]})
     assert flows(found)["few"] == (10, None)
+
+
+def by_task(found: dict[str, VertexBatch], name: str) -> dict[str, tuple[int, ...]]:
+    return {key: getattr(each.by_task, name) for key, each in found.items()}
+
+
+def test_each_task_of_a_vertex_has_what_it_did_itself() -> None:
+    query, ids = document(sql("slow", "numbers", "SELECT f(value) AS value FROM numbers WHERE value > 0"))
+    rows = [Rows(ids["numbers"], 1, 3), Rows(ids["slow"], 2, 3), Rows(ids["store"], 3, 3, is_front=True)]
+    python = {"pythonNumRowsReceived": [90, 0, 6], "pythonProcessingTime": [450, 0, 30]}
+    slow: Plan = (
+        "ArrowEvalPythonExec",
+        python,
+        ("FilterExec", [90, 0, 6], ("CoalesceExec", 1, scan([900, 90, 10]))),
+    )
+    plan = ("CoalesceExec", 3, ("CoalesceExec", 2, slow))
+    tasks = StageTasks([1_000, 9, 50], [900, 90, 10], [0, 0, 0], [9_000, 900, 100], [0, 0, 0])
+    stage = Stage(1, 3, 1_059, frozenset({1, 2, 3}), bytes_in=10_000, by_task=tasks)
+    found = told(query, rows, [stage], operators=operators(plan, *rows), changing={ids["slow"]})
+    assert by_task(found, "records_in") == {
+        "numbers": (900, 90, 10),
+        "slow": (900, 90, 10),
+        "store": (90, 0, 6),
+    }
+    assert by_task(found, "records_out") == {"numbers": (900, 90, 10), "slow": (90, 0, 6), "store": ()}
+    assert by_task(found, "bytes_in")["numbers"] == (9_000, 900, 100)
+    times = by_task(found, "busy_ms")
+    # Each task is split by its own rows: the second one had nothing for Python to do.
+    assert [sum(each) for each in zip(*times.values(), strict=True)] == [1_000, 9, 50]
+    assert times["slow"][0] > 450 and times["slow"][1] == 0 and times["numbers"][1] == 9
+    assert {name: each.busy_ms for name, each in found.items()} == {
+        name: sum(each) for name, each in times.items()
+    }
+
+
+def test_behind_an_exchange_a_task_has_the_rows_that_came_through_it() -> None:
+    query, ids = document(
+        sql("counts", "numbers", "SELECT value, count(*) FROM numbers GROUP BY value", stateful=True)
+    )
+    rows = [Rows(ids["numbers"], 1, 1), Rows(ids["counts"], 2, 2), Rows(ids["store"], 3, 2, is_front=True)]
+    exchange = {"shuffleRecordsWritten": 8, "recordsRead": [7, 1]}
+    shuffled: Plan = (
+        "ShuffleExchangeExec",
+        exchange,
+        ("HashAggregateExec", [8], ("CoalesceExec", 1, scan([100]))),
+    )
+    state: Plan = ("StateStoreSaveExec", {"numOutputRows": [7, 1]}, shuffled)
+    plan = ("CoalesceExec", 3, ("CoalesceExec", 2, ("HashAggregateExec", [7, 1], state)))
+    stages = [
+        Stage(1, 1, 40, frozenset({1}), 0, 8, by_task=StageTasks([40], [100], [8], [0], [64])),
+        Stage(
+            2, 2, 80, frozenset({2, 3}), 8, 0, 0, 64, 0, StageTasks([70, 10], [7, 1], [0, 0], [56, 8], [0, 0])
+        ),
+    ]
+    found = told(query, rows, stages, operators=operators(plan, *rows), changing={ids["counts"]})
+    assert flows(found)["counts"] == (100, 8)
+    assert by_task(found, "records_in") == {"numbers": (100,), "counts": (7, 1), "store": (7, 1)}
+    assert by_task(found, "records_out") == {"numbers": (100,), "counts": (7, 1), "store": ()}
+    assert by_task(found, "bytes_in") == {"numbers": (0,), "counts": (56, 8), "store": (0, 0)}
+
+
+def test_sources_that_are_united_have_a_part_of_the_tasks_each() -> None:
+    query, (a, b, firsts, *_) = program()
+    rows = [Rows(a, 1, 1), Rows(b, 2, 2), Rows(firsts, 3, 2)]
+    united: Plan = (
+        "UnionExec", {}, ("CoalesceExec", 1, scan([5, 0, 0])), ("CoalesceExec", 2, scan([0, 70, 3]))
+    )  # fmt: skip
+    state = ("StateStoreSaveExec", {"numOutputRows": [60, 6]})
+    plan = ("CoalesceExec", 3, (*state, ("ShuffleExchangeExec", {"shuffleRecordsWritten": 78}, united)))
+    stages = [
+        Stage(1, 3, 60, frozenset({1, 2}), by_task=StageTasks([10, 30, 20])),
+        Stage(2, 2, 50, frozenset({3}), by_task=StageTasks([25, 25], [70, 8])),
+    ]
+    found = told(query, rows, stages, operators=operators(plan, *rows))
+    assert by_task({"a": found["a"]}, "records_in") == {"a": (5,)}
+    assert sorted(found["b"].by_task.records_in if found["b"].by_task else ()) == [3, 70]
+    assert (found["a"].busy_ms, found["b"].busy_ms) == (10, 50)
+
+
+def test_of_tasks_that_were_not_noted_nothing_is_told() -> None:
+    query, ids = document(sql("few", "numbers", "SELECT * FROM numbers WHERE value < 9"))
+    rows = [Rows(ids["numbers"], 1, 2), Rows(ids["few"], 2, 2)]
+    found = told(query, rows, [Stage(1, 2, 10, frozenset({1, 2}))])
+    assert {each.by_task for each in found.values()} == {None}
+    assert {each.longest_task_ms for each in found.values()} == {None}

@@ -111,7 +111,7 @@ def test_tasks_that_a_batch_has_no_parts_for_are_no_help() -> None:
     rates = VertexRates(14, 990.0, busy_ms=950.0)
     told = bottleneck_sentence((VertexLoad("files", 16, rates, tasks=1), vertex("store", 40.0)))
     assert told == (
-        "files limits it: each of its 14 tasks works 68 ms of each second, more than those of any other vertex (store "
+        "files limits it: its task works 950 ms of each second, more than those of any other vertex (store "
         "is next with 40 ms). Its last batch ran as 1 of 14 tasks: with so few files or partitions more tasks do not "
         "help."
     )
