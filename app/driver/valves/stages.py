@@ -60,10 +60,9 @@ def vertex_batches(
     for vertex in query.flow:
         own = work[vertex.id]
         taken, given = records.taken_by(vertex.id), records.given_by(vertex.id)
-        is_alone = not vertex.is_source or all(
-            _sources_in(query, members[each.stage_id]) == 1 for each in own.heads
-        )
-        read_in = own.heads if is_alone else []
+        if vertex.is_source and any(_sources_in(query, members[each.stage_id]) > 1 for each in own.stages):
+            # Nobody knows which of the sources has read or written the bytes of such a stage.
+            own = own._replace(heads=[], tails=[])
         # Behind an exchange a task has what it reads there, wherever the plan has counted those rows.
         entered = Count(taken.rows) if own.heads and not vertex.is_source else taken
         busy_ms = [times[stage.stage_id][vertex.id] for stage in own.stages]
@@ -78,45 +77,47 @@ def vertex_batches(
                 records_in=taken.rows,
                 records_out=given.rows,
                 busy_ms=sum(map(sum, busy_ms)) if busy_ms else None,
-                bytes_in=_bytes(read_in, taken.rows, "bytes_in"),
+                bytes_in=_bytes(own.heads, taken.rows, "bytes_in"),
                 bytes_out=_bytes(own.tails, taken.rows, "bytes_out"),
                 longest_task_ms=tasks_ms[-1] if tasks_ms else None,
                 median_task_ms=tasks_ms[(len(tasks_ms) - 1) // 2] if tasks_ms else None,
                 state_rows=None if state is None else state.rows,
                 state_bytes=None if state is None else state.size_bytes,
-                by_task=_by_task(own, busy_ms, entered, given, read_in) if is_told else None,
+                by_task=_by_task(own, busy_ms, entered, given) if is_told else None,
                 **_backlog(told.sources.get(vertex.id)),
             )
         )
     return tuple(found)
 
 
-def _by_task(
-    own: _Work, busy_ms: list[Sequence[int]], taken: Count, given: Count, read_in: Sequence[Stage]
-) -> TaskWork | None:
-    """What each task of a vertex did; None if tasks were not noted. ``busy_ms``: for each of its stages. ``read_in``:
-    those of them in which what is read is its input."""
+def _by_task(own: _Work, busy_ms: list[Sequence[int]], taken: Count, given: Count) -> TaskWork | None:
+    """What each task of a vertex did; None if tasks were not noted. ``busy_ms``: for each of its stages."""
     if not own.tasks or not all(stage.by_task.run_ms for stage in own.stages):
         return None
     return TaskWork(
-        _folded(added(busy_ms), own.tasks),
-        _counted(taken, [stage.by_task.records_read for stage in read_in], own.tasks),
+        _folded(busy_ms, own.tasks),
+        _counted(taken, [stage.by_task.records_read for stage in own.heads], own.tasks),
         _counted(given, [stage.by_task.records_written for stage in own.tails], own.tasks),
-        _folded(added(stage.by_task.bytes_read for stage in read_in), own.tasks),
-        _folded(added(stage.by_task.bytes_written for stage in own.tails), own.tasks),
+        _folded([stage.by_task.bytes_read for stage in own.heads], own.tasks),
+        _folded([stage.by_task.bytes_written for stage in own.tails], own.tasks),
     )
 
 
 def _counted(count: Count, of_stages: list[Sequence[int]], tasks: int) -> tuple[int, ...]:
     """By the operators, else by the stages; empty if neither has counted rows of which there were some."""
-    found = count.by_task if any(count.by_task) else added(of_stages)
-    return _folded(found, tasks) if any(found) or count.rows == 0 else ()
+    if count.rows == 0:
+        return (0,) * tasks
+    found = _folded([count.by_task] if any(count.by_task) else of_stages, tasks)
+    return found if any(found) else ()
 
 
-def _folded(column: Sequence[int], tasks: int) -> tuple[int, ...]:
-    """Of so many tasks. Where the stages of several vertices are united in one, each has a part of its tasks."""
+def _folded(columns: Sequence[Sequence[int]], tasks: int) -> tuple[int, ...]:
+    """Their sums, of so many tasks; nothing for no columns. Where the stages of several vertices are united in one,
+    each has a part of its tasks."""
+    if not columns:
+        return ()
     found = [0] * tasks
-    for number, value in enumerate(column):
+    for number, value in enumerate(added(columns)):
         found[number % tasks] += value
     return tuple(found)
 

@@ -6,10 +6,11 @@ import os
 import sys
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,11 +38,11 @@ def allowed() -> None:
 
 
 @contextmanager
-def spark_session() -> Iterator[SparkSession]:
-    """A session as a driver has it, with two cores."""
+def spark_session(own: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
+    """A session as a driver has it, with two cores, and with settings of its ``own``."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("sinks")
-    settings = {**DEFAULT_CONF, **FIXED_SETTINGS, "spark.sql.shuffle.partitions": "4"}
+    settings = {**DEFAULT_CONF, **FIXED_SETTINGS, "spark.sql.shuffle.partitions": "4", **own}
     for key, value in settings.items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():

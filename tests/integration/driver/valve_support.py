@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -83,10 +84,11 @@ class Running:
 
     def latest(self) -> Ran | None:
         """The latest batch that has ended, with all that Spark tells of it; None if a newer one is planned by now."""
-        progress = self.started.lastProgress
-        if progress is None or not progress["numInputRows"]:
+        progress = self.started._jsq.lastProgress()
+        if progress is None or not progress.numInputRows():
             return None
-        said = committed_of(progress)
+        # That of Python has offsets as texts.
+        said = committed_of(json.loads(progress.json()))
         return self.ran(said.batch_id, said.input_rows, said)
 
     def ran(self, batch_id: int, input_rows: int | None = None, said: Committed | None = None) -> Ran | None:
@@ -130,10 +132,12 @@ def running(writer: DataStreamWriter, table: str | None = None, **numbers: int) 
     ids = {vertex.name: vertex.id for vertex in query.flow}
     parallelism = {vertex_id: numbers.get(name, 2) for name, vertex_id in ids.items()}
     replace_frame(writer, insert_valves(frame, vertices, ids, parallelism))
+    figures = SparkFigures(frame.sparkSession.sparkContext)
+    # From now on it notes what tasks do.
+    figures.executors()
     started = writer.toTable(table) if table else writer.start()
     try:
         valves = Valves(started, query)
-        figures = SparkFigures(frame.sparkSession.sparkContext)
         yield Running(started, query, valves, figures, random.Random(21))
     finally:
         started.stop()
