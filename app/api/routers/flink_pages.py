@@ -49,7 +49,7 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 async def get_subtask_metrics(job: Job, vertex: Vertex, now_ms: JobNow, get: Get = "") -> list[Metric]:
     """Metrics of each subtask of a vertex
 
-    By number and name: `0.numRecordsIn`. Spark counts a stage as a whole, so each subtask has an equal share.
+    By number and name: `0.numRecordsIn`. Measured of its tasks; what is known only of the vertex is left out.
     """
     return metric_list(render.subtask_metrics(job, vertex, now_ms), names(get))
 

@@ -75,7 +75,7 @@ class JobsOverview(Schema):
 
 class IoMetrics(Hyphenated):
     """Totals from the start of the present attempt to the last batch; incomplete if Spark did not report all of them.
-    Spark does not count per task, so each subtask has an equal share of its vertex."""
+    Those of a subtask are of its tasks, since its vertex has its present parallelism."""
 
     read_bytes: int
     read_bytes_complete: bool
@@ -280,7 +280,7 @@ class Metric(Schema):
 
 
 class AggregatedMetric(Schema):
-    """Known values only. Spark counts a stage as a whole, so most metrics have only sum and avg."""
+    """Known values only: where tasks are not measured, a metric has only sum and avg."""
 
     id: str
     min: float | None = None
