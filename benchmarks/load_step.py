@@ -4,7 +4,8 @@
 
 A program without any limit reads files of JSON, a file each half second, and works 2 ms on each row. After 40 s the
 load rises. Bounds are declared at the times and with the steps of an autoscaler that sees the job fall behind; each is
-one PUT of all upper bounds. With ``slotwise.batch.target`` of 10 s, which is the default, and of 0, in turns.
+one PUT of all upper bounds. In turns with what Slotwise does by itself, and with what it did before: no limit of
+batches (``slotwise.batch.target: 0``), and no batch interrupted (``slotwise.rescale.max-wait: 0``).
 
 `in force`: from a PUT until it, or a later one, is in force, as the rescale history has it. `longest batch`: after the
 first one that took at least nine tenths of the target, planning and commit included. `behind`: the age of the newest
@@ -42,7 +43,8 @@ AFTER_S = 180.0
 KILLS_S = (70.0, 150.0)
 DECLARED = ((60.0, 2), (75.0, 3), (90.0, 4), (105.0, 5), (120.0, 6), (150.0, 8))
 """Seconds after the step, and the upper bounds."""
-TARGETS_MS = (10_000, 0)
+TARGET_S = 10.0
+WAYS = {"now": {}, "before": {"slotwise.batch.target": "0 ms", "slotwise.rescale.max-wait": "0 ms"}}
 PROGRAM = """
 import sys, time
 from pyspark.sql import SparkSession, functions as F
@@ -96,7 +98,7 @@ class Feed(threading.Thread):
 class Run:
     """Seconds."""
 
-    target_ms: int
+    way: str
     in_force: list[float] = field(default_factory=list)
     longest_batch: float = 0.0
     batches: int = 0
@@ -105,11 +107,11 @@ class Run:
     is_exact: bool = False
 
 
-def measure(target_ms: int, rates: tuple[int, int], kills: bool) -> Run:
+def measure(way: str, rates: tuple[int, int], kills: bool) -> Run:
     with server(slots=SLOTS) as running:
         place = running.directory
         feed = Feed(place / "in", rates)
-        job_id = _submit(running, target_ms)
+        job_id = _submit(running, WAYS[way])
         wait_for("the query", lambda: (place / "checkpoint" / "metadata").exists())
         _declare(running, job_id, 1)
         feed.start()
@@ -118,16 +120,16 @@ def measure(target_ms: int, rates: tuple[int, int], kills: bool) -> Run:
         feed.join()
         wait_for("the last row", lambda: _committed(place, feed)[-1:] == [len(feed.made_s)], 1_200, 0.5)
         wait_for("the last rescale", lambda: not _is_in_progress(running, job_id))
-        return _figures(running, job_id, feed, asked, Run(target_ms))
+        return _figures(running, job_id, feed, asked, Run(way))
 
 
-def _submit(running: Server, target_ms: int) -> str:
+def _submit(running: Server, config: dict[str, str]) -> str:
     place = running.directory
     document = {
         "name": "load-step",
         "script": "job.py",
         "args": [str(place / name) for name in ("in", "out", "checkpoint")],
-        "config": {"slotwise.batch.target": f"{target_ms} ms"} if target_ms != TARGETS_MS[0] else {},
+        "config": config,
     }
     answer = running.http.post(
         "/jobs",
@@ -207,9 +209,7 @@ def _figures(running: Server, job_id: str, feed: Feed, asked: list[tuple[float, 
         lengths.append(committed_s - (place / "checkpoint" / "offsets" / str(number)).stat().st_mtime)
         behind.append((committed_s, committed_s - feed.made_s[files - 1]))
     run.batches = len(lengths)
-    first = next(
-        (at for at, length in enumerate(lengths) if length >= 0.9 * TARGETS_MS[0] / 1000), len(lengths)
-    )
+    first = next((at for at, length in enumerate(lengths) if length >= 0.9 * TARGET_S), len(lengths))
     run.longest_batch = max(lengths[first + 1 :], default=0.0)
     run.most_behind = max(lag for _, lag in behind)
     late = [at for at, (_, lag) in enumerate(behind) if lag >= 10]
@@ -239,11 +239,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     before, after = (int(each) for each in given.rows.split(","))
-    runs = [
-        measure(target_ms, (before, after), given.kills)
-        for _ in range(given.repetitions)
-        for target_ms in TARGETS_MS
-    ]
+    runs = [measure(way, (before, after), given.kills) for _ in range(given.repetitions) for way in WAYS]
     if given.json:
         print(json.dumps([vars(run) for run in runs]))
     else:
@@ -254,7 +250,7 @@ def main() -> None:
 def _print(runs: list[Run]) -> None:
     table = Table(title="Seconds")
     columns = (
-        "target",
+        "",
         "in force, median",
         "longest",
         "longest batch",
@@ -275,7 +271,7 @@ def _print(runs: list[Run]) -> None:
             run.worked_off,
         ]
         cells = [f"{one:.1f}" if isinstance(one, float) else str(one) for one in figures]
-        table.add_row(f"{run.target_ms / 1000:.0f}", *cells, "yes" if run.is_exact else "NO")
+        table.add_row(run.way, *cells, "yes" if run.is_exact else "NO")
     Console().print(table)
 
 
