@@ -19,7 +19,7 @@ from app.driver.progress import measured
 from app.driver.scala import class_loader, made, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
 from app.driver.valves.query_valves import Rows
-from app.model.protocol import ExecutorLoad
+from app.model.protocol import ExecutorLoad, RunningBatch
 
 _EVERY_S: Final = 5.0
 _LATEST_JOBS: Final = 32
@@ -133,15 +133,21 @@ def _made(context: SparkContext) -> Any:
 
 
 class LoadNews:
-    """Tells the control plane of executors and of queries without data: every few seconds, with a batch or else by
-    itself. ``figures`` None: nothing is read of executors. For the attempt's own thread."""
+    """Tells the control plane of executors, of queries without data and of batches that take long: every few seconds,
+    with a batch or else by itself. ``figures`` None: nothing is read of executors. For the attempt's own thread."""
 
     def __init__(
-        self, figures: SparkFigures | None, report: Callable[..., None], idle: Callable[[], tuple[str, ...]]
+        self,
+        figures: SparkFigures | None,
+        report: Callable[..., None],
+        *,
+        idle: Callable[[], tuple[str, ...]],
+        running: Callable[[], tuple[RunningBatch, ...]],
     ) -> None:
         self._figures = figures
         self._report = report
         self._idle = idle
+        self._running = running
         self._told_at = time.monotonic() - _EVERY_S
 
     def figures(self) -> dict[str, Any]:
@@ -152,7 +158,9 @@ class LoadNews:
         loads: tuple[ExecutorLoad, ...] = ()
         if self._figures is not None:
             loads = measured("the load of executors", self._figures.executors, loads)
-        return {"executor_loads": loads, "idle_queries": self._idle()}
+        running: tuple[RunningBatch, ...] = ()
+        running = measured("the batches that take long", self._running, running)
+        return {"executor_loads": loads, "idle_queries": self._idle(), "running_batches": running}
 
     def turn(self, known: Mapping[str, Any]) -> None:
         """Tell what is due, and what is ``known`` of executors, which an older report may have said that this one

@@ -27,6 +27,7 @@ from app.driver.gateway import BatchRun, Gateway
 from app.driver.intake import INTAKE_NOTE, Intake
 from app.driver.interruption import Interrupter, Interruption, is_of_interruption, takes_again
 from app.driver.load import spark_figures
+from app.driver.long_batch import LongBatch
 from app.driver.plans import DriverPlan
 from app.driver.program.asked import Asked, Shared
 from app.driver.program.facts import PLAN_NOTE, plan_digest
@@ -121,14 +122,25 @@ class StartedQuery:
         self._figures = spark_figures(asked.session.sparkContext, in_full=self._shared.measure_load)
         self.batches = BatchReader(self.query, self._valves, self._figures, self.run_id)
         self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
+        tasks, may_interrupt = partial(self._figures.tasks, self.run_id), self._may_interrupt
         self._interrupter = Interrupter(
             self._begun_in,
             self.gateway,
             sink=self.query.sink.name,
             vertices=tuple(vertex.id for vertex in self.query.flow),
-            max_wait_ms=self._shared.max_wait_ms if self._may_interrupt else 0,
-            tasks=partial(self._figures.tasks, self.run_id),
+            max_wait_ms=self._shared.max_wait_ms if may_interrupt else 0,
+            tasks=tasks,
             cancel=partial(self._figures.cancel, self.run_id),
+        )
+        self.long_batch = LongBatch(
+            self.query,
+            self.query_id,
+            self.run_id,
+            self.gateway,
+            self._interrupter,
+            tasks,
+            asked.place,
+            may_interrupt,
         )
         self.gateway.started(self._valves)
 

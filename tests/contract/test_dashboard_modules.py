@@ -155,6 +155,28 @@ async def test_events_come_in_pieces_of_any_size_and_figures_are_told_in_words(p
         assert await computed(page, "words", expression, RECORD) == text, expression
 
 
+LONG_BATCH = {
+    "vertexName": "store", "batchId": 17, "startTimestampInMillis": 100_000, "reportedTimestampInMillis": 225_000,
+    "tasksDone": 40, "tasksKnown": 96, "numRecords": None,
+}  # fmt: skip
+
+
+async def test_what_is_shown_of_a_batch_that_runs(page: Page) -> None:
+    def shown(now: int, **changes: Any) -> Any:
+        return computed(page, "running", "it.shownOf(given[0], given[1])", LONG_BATCH | changes, now)
+
+    assert await shown(230_000) == {
+        "title": "store, batch 17",
+        "about": "for 2 min 10 s",
+        "percent": 42,
+        "tasks": "40 of 96 tasks",
+        "silent": "",
+    }
+    unknown = await shown(265_000, tasksDone=None, tasksKnown=None, numRecords=12_000)
+    assert (unknown["about"], unknown["percent"]) == ("for 2 min 45 s, 12,000 rows", None)
+    assert unknown["silent"] == "The driver was last heard of 40 s ago."
+
+
 async def test_what_is_read_in_pieces_or_does_not_come(page: Page) -> None:
     # Rescales of a night: all that are new, and the one that was open, though they are more than a page.
     code = """(async () => {
