@@ -288,7 +288,7 @@ async def test_a_batch_that_takes_long_is_seen_until_it_ends(world: World, opene
     await expect(running).to_contain_text("24 of 96 tasks")
     await expect(running.get_by_role("progressbar")).to_have_js_property("position", 0.25)
     await world.put(job_id, bounds(flights=(1, 2), delays=(1, 4), store=(1, 1)))
-    await expect(running).to_contain_text("The rescale to 4 waits for the end of batch 10000.")
+    await expect(running).to_contain_text("The rescale to 4 has waited for its end.")
     world.driver().batch_id = 9_999
     world.host.release()
     await expect(running).to_have_count(0)

@@ -186,10 +186,10 @@ def _long_batch(batch: long_batches.LongBatch) -> LongBatch:
         tasks_known=told.tasks_known or None,
         rows=told.rows,
         waiting=batch.waiting,
+        waiting_in_words=batch.waiting_words or None,
         rescale_uuid=record.uuid if record is not None else None,
         waiting_since_ms=seen.waited_since_ms,
         interruption_ms=batch.interruption_ms,
-        message=batch.message,
     )
 
 

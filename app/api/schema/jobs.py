@@ -308,6 +308,7 @@ class LongBatch(Camel):
     )
     rows: int | None = called("numRecords", "The records that it reads, if its sources say that before.")
     waiting: Waiting | None = Field(description="What waits for its end.")
+    waiting_in_words: str | None = Field(description='Such as "the rescale to 8".')
     rescale_uuid: str | None = Field(description="The record of the rescale that waits.")
     waiting_since_ms: int | None = called(
         "waitingSinceTimestampInMillis", "Since when a plan waits for its end, as the driver says."
@@ -316,7 +317,6 @@ class LongBatch(Camel):
         "interruptionTimestampInMillis",
         "From when on it may be interrupted for the rescale that waits, unless half of its tasks are done.",
     )
-    message: str | None = Field(description="What waits, and whether it may be interrupted, in sentences.")
 
 
 class LoadHistory(Camel):

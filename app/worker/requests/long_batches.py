@@ -40,15 +40,6 @@ class LongBatch:
     interruption_ms: int | None = None
     interruption_words: str = ""
 
-    @property
-    def message(self) -> str | None:
-        """What waits, and whether the batch may be interrupted; None if nothing waits."""
-        if self.waiting is None:
-            return None
-        what = self.waiting_words[0].upper() + self.waiting_words[1:]
-        waits = f"{what} waits for the end of batch {self.seen.told.batch_id}."
-        return f"{waits} {self.interruption_words}".rstrip()
-
     def in_words(self, subject: str, now_ms: int) -> list[str]:
         told = self.seen.told
         rows = "" if told.rows is None else f", of {rows_in_words(told.rows)},"
@@ -165,6 +156,8 @@ def _interruption_in_words(
             f"{batch} is interrupted in {duration_in_words(due_ms - now_ms)}, unless half of its tasks are done by "
             "then (slotwise.rescale.max-wait)."
         )
+    if now_ms - seen.seen_ms > SILENT_MS:
+        return ""
     if told.tasks_done < told.tasks_known - told.tasks_done:
         return f"{batch} is being interrupted."
     return f"{batch} is not interrupted: {'half of its tasks are done' if told.tasks_known else 'it has no task yet'}."

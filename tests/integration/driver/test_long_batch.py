@@ -17,12 +17,12 @@ import time
 from pyspark.sql import functions as F
 
 def slowly(rows):
-    return rows.select(F.udf(lambda v: (time.sleep(0.08), v)[1], "long")("value").alias("v"))
+    return rows.select(F.udf(lambda v: (time.sleep(0.14), v)[1], "long")("value").alias("v"))
 """
 
 
 def document() -> dict[str, Any]:
-    """A batch has eight tasks of 2.4 s."""
+    """A batch has eight tasks of 4.2 s."""
     options = {"rowsPerSecond": "1000", "maxRowsPerTrigger": str(ROWS)}
     return {
         "name": "slow",
@@ -40,7 +40,7 @@ def test_a_batch_is_told_of_while_it_runs_and_not_any_more(rig: Bench) -> None:
     (rig.artifacts_dir / "code.py").write_text(CODE, encoding="utf-8")
     job = document()
     all_of = dict.fromkeys(("numbers", "work", "store"), TASKS)
-    # Two slots: four tasks after one another, which is longer than what is told of.
+    # Two slots: four tasks after one another, in which a batch is told of twice.
     rig.start(job, all_of, slots=2, batch_target_ms=0)
 
     def told() -> list[dict[str, Any]]:

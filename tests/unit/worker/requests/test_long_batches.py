@@ -60,6 +60,8 @@ def test_a_silent_driver_is_told_while_the_time_goes_on() -> None:
     assert said(job, later_s=15, since_s=40) == [
         "The job has been in batch 17 for 55 s, with 40 of 96 tasks done."
     ]
+    # Whether it was interrupted since then is not known either.
+    assert len(said(rescaling(), later_s=50, waited_ms=10_000)) == 2
     assert said(job, later_s=50, since_s=40) == [
         "The job has been in batch 17 for 90 s, with 40 of 96 tasks done.",
         "The driver was last heard of 50 s ago: how far its batches are since then is not known.",
@@ -80,7 +82,6 @@ def test_a_rescale_waits_before_the_driver_has_said_so() -> None:
     assert said(job) == [f"{BATCH}; the rescale to 4 waits for its end."]
     (batch,) = long_batches(seen(job), job.now_ms)
     assert (batch.waiting, batch.rescale, batch.interruption_ms) == ("RESCALE", job.open, None)
-    assert batch.message == "The rescale to 4 waits for the end of batch 17."
 
 
 def test_nothing_waits_for_a_batch_that_was_begun_at_the_plan() -> None:
@@ -108,32 +109,24 @@ def test_vertices_that_get_different_numbers_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("later_s", "done", "sentence"),
+    ("later_s", "tasks", "sentence"),
     [
         (
-            10,
-            40,
-            "is interrupted in 10 s, unless half of its tasks are done by then (slotwise.rescale.max-wait).",
+            2,
+            (40, 96),
+            "is interrupted in 8.0 s, unless half of its tasks are done by then (slotwise.rescale.max-wait).",
         ),
-        (21, 40, "is being interrupted."),
-        (21, 48, "is not interrupted: half of its tasks are done."),
+        (11, (40, 96), "is being interrupted."),
+        (11, (48, 96), "is not interrupted: half of its tasks are done."),
+        (11, (0, 0), "is not interrupted: it has no task yet."),
     ],
 )
-def test_from_when_on_it_is_interrupted(later_s: float, done: int, sentence: str) -> None:
-    job = rescaling()
-    fields = {"waited_ms": 10_000, "tasks_done": done}
+def test_from_when_on_it_is_interrupted(later_s: float, tasks: tuple[int, int], sentence: str) -> None:
+    job, (done, known) = rescaling(), tasks
+    fields = {"waited_ms": 20_000, "tasks_done": done, "tasks_known": known}
     assert said(job, later_s=later_s, **fields)[1] == f"{NAMED} {sentence}"
     (batch,) = long_batches(seen(job, **fields), job.now_ms)
-    assert batch.interruption_ms == job.now_ms + 20_000
-    assert batch.message == (
-        f"The rescale to 4 waits for the end of batch 17. {NAMED} is interrupted in 20 s, unless half of its tasks "
-        "are done by then (slotwise.rescale.max-wait)."
-    )
-
-
-def test_a_batch_without_a_task_is_not_interrupted() -> None:
-    fields = {"waited_ms": 10_000, "tasks_done": 0, "tasks_known": 0}
-    assert said(rescaling(), later_s=21, **fields)[1] == f"{NAMED} is not interrupted: it has no task yet."
+    assert batch.interruption_ms == job.now_ms + 10_000
 
 
 @pytest.mark.parametrize(
