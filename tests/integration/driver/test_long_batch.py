@@ -60,12 +60,13 @@ def test_a_batch_is_told_of_while_it_runs_and_not_any_more(rig: Bench) -> None:
     assert first["ran_ms"] > 5_000 and first["tasks_known"] == TASKS > first["tasks_done"]
     (batch,) = rig.wait_batches(1)[:1]
     assert (first["query_id"], first["run_id"]) == (batch["query_id"], batch["run_id"])
-    second = wait_for("the next one", lambda: [one for one in told() if one["batch_id"] == 1])[0]
-    assert second["rows"] == ROWS and 0 < second["tasks_done"] < TASKS
+    begun = "the next one, with a task that is done"
+    second = wait_for(begun, lambda: [one for one in told() if one["batch_id"] == 1 and one["tasks_done"]])[0]
+    assert second["rows"] == ROWS and second["tasks_done"] < TASKS
     rig.change_plan(job, 1_000, dict.fromkeys(all_of, 4))
     waited = wait_for("the plan that waits", lambda: [one for one in told() if one["waited_ms"]])[0]
     assert waited["plan_version"] == 100 and waited["waited_ms"] <= waited["ran_ms"]
-    wait_for("the plan", lambda: [one for one in rig.control_plane.batches if one["plan_version"] == 1_000])
+    rig.wait_batches(2)
     committed = -1
     for report in list(rig.control_plane.reports):
         committed = report["batch_id"] if report["type"] == "batch" else committed
