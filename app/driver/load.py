@@ -19,7 +19,7 @@ from app.driver.progress import measured
 from app.driver.scala import class_loader, made, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
 from app.driver.valves.query_valves import Rows
-from app.model.protocol import ExecutorLoad, RunningBatch
+from app.model.protocol import ExecutorLoad, LongBatch
 
 _EVERY_S: Final = 5.0
 _LATEST_JOBS: Final = 32
@@ -142,12 +142,12 @@ class LoadNews:
         report: Callable[..., None],
         *,
         idle: Callable[[], tuple[str, ...]],
-        running: Callable[[], tuple[RunningBatch, ...]],
+        long_batches: Callable[[], tuple[LongBatch, ...]],
     ) -> None:
         self._figures = figures
         self._report = report
         self._idle = idle
-        self._running = running
+        self._long_batches = long_batches
         self._told_at = time.monotonic() - _EVERY_S
 
     def figures(self) -> dict[str, Any]:
@@ -158,9 +158,9 @@ class LoadNews:
         loads: tuple[ExecutorLoad, ...] = ()
         if self._figures is not None:
             loads = measured("the load of executors", self._figures.executors, loads)
-        running: tuple[RunningBatch, ...] = ()
-        running = measured("the batches that take long", self._running, running)
-        return {"executor_loads": loads, "idle_queries": self._idle(), "running_batches": running}
+        long: tuple[LongBatch, ...] = ()
+        long = measured("the batches that take long", self._long_batches, long)
+        return {"executor_loads": loads, "idle_queries": self._idle(), "long_batches": long}
 
     def turn(self, known: Mapping[str, Any]) -> None:
         """Tell what is due, and what is ``known`` of executors, which an older report may have said that this one

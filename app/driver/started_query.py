@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from app.driver.batch_watcher import BatchWatcher
 from app.driver.causes import WORKER_CRASHED
 from app.driver.checkpoints import mark_begun, mark_idle, newest_batch, read_past
 from app.driver.damaged import named
@@ -27,7 +28,6 @@ from app.driver.gateway import BatchRun, Gateway
 from app.driver.intake import INTAKE_NOTE, Intake
 from app.driver.interruption import Interrupter, Interruption, is_of_interruption, takes_again
 from app.driver.load import spark_figures
-from app.driver.long_batch import LongBatch
 from app.driver.plans import DriverPlan
 from app.driver.program.asked import Asked, Shared
 from app.driver.program.facts import PLAN_NOTE, plan_digest
@@ -132,7 +132,7 @@ class StartedQuery:
             tasks=tasks,
             cancel=partial(self._figures.cancel, self.run_id),
         )
-        self.long_batch = LongBatch(
+        self.batch_watcher = BatchWatcher(
             self.query,
             self.query_id,
             self.run_id,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from app.load.running import TEXT_KEPT, RunningBatches
+from app.load.long_batches import TEXT_KEPT, LongBatches
 from app.load.steps import LoadSteps
 from app.load.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 from app.model.jobgraph import JobGraph, JobVertex
@@ -210,7 +210,7 @@ class Load:
         self.queries: dict[str, QueryLoad] = {}
         self._gone: dict[str, Totals] = {}
         self.executors: ExecutorsLoad | None = None
-        self.running = RunningBatches()
+        self.long_batches = LongBatches()
         self.idle_sinks: frozenset[str] = frozenset()
         self.idle_ms = 0
         self.steps = LoadSteps()
@@ -237,7 +237,7 @@ class Load:
         together, which says most of how far the clocks are apart; None if it came alone."""
         if attempt != self.attempt:
             self.attempt, self.executors, self.idle_sinks = attempt, None, frozenset()
-            self.running = RunningBatches()
+            self.long_batches = LongBatches()
             self._begin_attempt(graph)
         if report.executor_loads:
             known = self.executors
@@ -251,7 +251,7 @@ class Load:
                 known.at_ms if known else 0,
                 {each.executor_id: each.gc_ms for each in known.now} if known else {},
             )
-        self.running.note(report, graph.by_id, now_ms)
+        self.long_batches.note(report, graph.by_id, now_ms)
         if report.idle_queries is not None:
             self.idle_sinks = frozenset(report.idle_queries).intersection(graph.by_id)
             self.idle_ms = now_ms
@@ -281,7 +281,7 @@ class Load:
         """The job is over: its counters are all that is shown any more."""
         for query in self.queries.values():
             query.spans.clear()
-        self.executors, self.running, self.steps = None, RunningBatches(), LoadSteps()
+        self.executors, self.long_batches, self.steps = None, LongBatches(), LoadSteps()
 
     def _note_batch(self, seen: SeenBatch, graph: JobGraph, late_ms: int) -> None:
         query = self._take_out(seen, graph)

@@ -193,7 +193,7 @@ class VertexBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningBatch:
+class LongBatch:
     """A micro-batch that has run for more than some seconds, of ``query``, the id of its sink's vertex.
 
     ``ran_ms``: since it is with its sink; ``plan_version``: of the plan that it runs at. ``tasks_known`` are those of
@@ -270,7 +270,7 @@ class Report:
     have come and get no tasks; empty if there are none. Sent too, whatever the job runs on, when five seconds have
     passed without ``executor_loads``, which are told at most that often: here or with batch. ``idle_queries``: sinks of
     queries that have found nothing to do since their last batch, and have none under way; None: it is not told.
-    ``running_batches``, told with these: all batches that take long.
+    ``long_batches``, told with these: all batches that take long.
     batch: ``watermark_ms`` is that of the event time of its query, None without one or before there is any;
     ``phases_ms``: how long each phase of it took, by Spark's names.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
@@ -349,7 +349,7 @@ class Report:
     phases_ms: dict[str, int] = field(default_factory=dict)
     executor_loads: tuple[ExecutorLoad, ...] = ()
     idle_queries: tuple[str, ...] | None = None
-    running_batches: tuple[RunningBatch, ...] | None = None
+    long_batches: tuple[LongBatch, ...] | None = None
     not_followed: dict[str, str] | str = field(default_factory=dict)
     """A text comes from a driver of an earlier build, adopted after an upgrade, and is passed over."""
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from app.load.long_batches import SeenLongBatch
 from app.load.reported import ExecutorsLoad, Load
-from app.load.running import SeenRunning
 from app.model.plan import Rung
 from app.model.protocol import Report
 from app.model.requirements import Bounds, OnTimeout
@@ -52,9 +52,9 @@ class JobView:
         return self.load.executors if self._is_load_of_now else None
 
     @property
-    def long_batches(self) -> tuple[SeenRunning, ...]:
+    def long_batches(self) -> tuple[SeenLongBatch, ...]:
         """The batches of the attempt that runs, as far as they take long."""
-        return tuple(self.load.running) if self._is_load_of_now else ()
+        return tuple(self.load.long_batches) if self._is_load_of_now else ()
 
     @property
     def _is_load_of_now(self) -> bool:

@@ -280,7 +280,7 @@ async def test_a_batch_that_takes_long_is_seen_until_it_ends(world: World, opene
     job_id = await world.running()
     world.host.hold()
     batch = batch_of(await world.vertex(job_id, "store"), batch_id=10_000, tasks_done=24)
-    await world.driver().tell(type="executors", running_batches=[batch])
+    await world.driver().tell(type="executors", long_batches=[batch])
     await page.goto(f"{url}/#/jobs/{job_id}")
     running = page.get_by_label("Running batches")
     await expect(running).to_contain_text("store, batch 10000")

@@ -164,7 +164,7 @@ LONG_BATCH = {
 
 async def test_what_is_shown_of_a_batch_that_runs(page: Page) -> None:
     def shown(now: int, **changes: Any) -> Any:
-        return computed(page, "running", "it.shownOf(given[0], given[1])", LONG_BATCH | changes, now)
+        return computed(page, "longbatches", "it.shownOf(given[0], given[1])", LONG_BATCH | changes, now)
 
     assert await shown(230_000) == {
         "title": "store, batch 17",

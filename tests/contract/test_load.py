@@ -200,7 +200,7 @@ async def test_a_batch_that_takes_long_is_shown_while_it_runs_with_what_waits_fo
     job_id = await world.running()
     world.host.hold()
     store, driver = await world.vertex(job_id, "store"), world.driver()
-    await driver.tell(type="executors", running_batches=[batch_of(store)])
+    await driver.tell(type="executors", long_batches=[batch_of(store)])
     (batch,) = (await world.get(f"/jobs/{job_id}/load"))["longBatches"]
     since_ms, seen_ms = batch.pop("startTimestampInMillis"), batch.pop("reportedTimestampInMillis")
     assert seen_ms - since_ms == 70_000
@@ -228,7 +228,7 @@ async def test_a_batch_that_takes_long_is_shown_while_it_runs_with_what_waits_fo
         return f"{known}; the rescale to 4 waits for its end." in sentences
 
     await eventually(said, "the rescale that waits")
-    await driver.tell(type="executors", running_batches=[batch_of(store, waited_ms=4_000, tasks_known=0)])
+    await driver.tell(type="executors", long_batches=[batch_of(store, waited_ms=4_000, tasks_known=0)])
     (batch,) = (await world.get(f"/jobs/{job_id}/load"))["longBatches"]
     assert (batch["waiting"], batch["waitingInWords"]) == ("RESCALE", "the rescale to 4")
     assert (batch["tasksDone"], batch["tasksKnown"]) == (None, None)
@@ -246,7 +246,7 @@ async def test_a_batch_that_takes_long_is_shown_while_it_runs_with_what_waits_fo
 async def test_it_is_gone_with_its_driver_and_its_job(world: World) -> None:
     job_id = await world.running({**GRAPH, "config": RESTART_AT_ONCE})
     world.host.hold()
-    told = {"type": "executors", "running_batches": [batch_of(await world.vertex(job_id, "store"))]}
+    told = {"type": "executors", "long_batches": [batch_of(await world.vertex(job_id, "store"))]}
     await world.driver().tell(**told)
 
     async def shown() -> Any:

@@ -171,7 +171,7 @@ def load_history(view: JobView, step_ms: int, now_ms: int) -> LoadHistory:
     return made_of(LoadHistory, view.load.steps.read(step_ms, now_ms), long_batches=found)
 
 
-def _long_batch(batch: long_batches.LongBatch) -> LongBatch:
+def _long_batch(batch: long_batches.ExplainedBatch) -> LongBatch:
     seen, told, record = batch.seen, batch.seen.told, batch.rescale
     return LongBatch(
         query_id=told.query_id,

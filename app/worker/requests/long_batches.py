@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from app.load.running import SeenRunning
+from app.load.long_batches import SeenLongBatch
 from app.load.sentences import rows_in_words
 from app.model.analysis import Query, queries
 from app.model.plan import Plan, change_in_words
@@ -24,7 +24,7 @@ Waiting = Literal["RESCALE", "RESTART", "STOP"]
 
 
 @dataclass(frozen=True, slots=True)
-class LongBatch:
+class ExplainedBatch:
     """A batch that runs, with the name of its query. ``waiting``: None if nothing waits for it, and ``waiting_words``
     says it as a clause. ``rescale``: the record of what waits.
 
@@ -32,7 +32,7 @@ class LongBatch:
     says that and when it is not, as a sentence.
     """
 
-    seen: SeenRunning
+    seen: SeenLongBatch
     name: str
     waiting: Waiting | None = None
     waiting_words: str = ""
@@ -50,7 +50,7 @@ class LongBatch:
         return [sentence, self.interruption_words] if self.interruption_words else [sentence]
 
 
-def long_batches(view: JobView, now_ms: int) -> list[LongBatch]:
+def long_batches(view: JobView, now_ms: int) -> list[ExplainedBatch]:
     """Those of the attempt that runs, the longest first."""
     seen = view.long_batches
     if not seen:
@@ -78,12 +78,12 @@ def long_batch_sentences(view: JobView, now_ms: int) -> list[str]:
     return words
 
 
-def _long_batch(state: JobState, seen: SeenRunning, query: Query, now_ms: int) -> LongBatch:
+def _long_batch(state: JobState, seen: SeenLongBatch, query: Query, now_ms: int) -> ExplainedBatch:
     name, record = query.sink.name, state.timeline.open
     match state.phase:
         case Rescaling(target=target) if _waits(state, target, seen, query):
             due_ms = _due_ms(state, seen)
-            return LongBatch(
+            return ExplainedBatch(
                 seen,
                 name,
                 "RESCALE",
@@ -93,13 +93,13 @@ def _long_batch(state: JobState, seen: SeenRunning, query: Query, now_ms: int) -
                 _interruption_in_words(state, seen, name, due_ms, now_ms),
             )
         case Restarting(stopped=False, kill=False, failures=()):
-            return LongBatch(seen, name, "RESTART", "a restart", record)
+            return ExplainedBatch(seen, name, "RESTART", "a restart", record)
         case StopWithSavepoint():
-            return LongBatch(seen, name, "STOP", "the stop")
-    return LongBatch(seen, name)
+            return ExplainedBatch(seen, name, "STOP", "the stop")
+    return ExplainedBatch(seen, name)
 
 
-def _waits(state: JobState, target: Plan, seen: SeenRunning, query: Query) -> bool:
+def _waits(state: JobState, target: Plan, seen: SeenLongBatch, query: Query) -> bool:
     """Whether ``target`` changes the query, and its batch runs at an older plan. The driver says so when it tells of
     the batch the next time; on a cluster its plan may also be a part of ``target``."""
     if seen.waited_since_ms is not None:
@@ -130,7 +130,7 @@ def _may_interrupt(state: JobState) -> bool:
     return state.options.rescale_max_wait_ms > 0 and state.options.batch_interruptible is not False
 
 
-def _due_ms(state: JobState, seen: SeenRunning) -> int | None:
+def _due_ms(state: JobState, seen: SeenLongBatch) -> int | None:
     """From when on the batch may be interrupted."""
     since_ms = seen.waited_since_ms
     if since_ms is None or seen.told.kept or not _may_interrupt(state):
@@ -139,7 +139,7 @@ def _due_ms(state: JobState, seen: SeenRunning) -> int | None:
 
 
 def _interruption_in_words(
-    state: JobState, seen: SeenRunning, name: str, due_ms: int | None, now_ms: int
+    state: JobState, seen: SeenLongBatch, name: str, due_ms: int | None, now_ms: int
 ) -> str:
     told = seen.told
     batch = f"Batch {told.batch_id} of {name}"

@@ -44,7 +44,7 @@ def test_a_batch_is_told_of_while_it_runs_and_not_any_more(rig: Bench) -> None:
     rig.start(job, all_of, slots=2, batch_target_ms=0)
 
     def told() -> list[dict[str, Any]]:
-        return [one for report in list(rig.control_plane.reports) for one in report["running_batches"] or ()]
+        return [one for report in list(rig.control_plane.reports) for one in report["long_batches"] or ()]
 
     first = wait_for("a batch that takes long", told)[0]
     known = {name: first[name] for name in ("query", "batch_id", "rows", "plan_version", "waited_ms", "kept")}
@@ -70,4 +70,4 @@ def test_a_batch_is_told_of_while_it_runs_and_not_any_more(rig: Bench) -> None:
     committed = -1
     for report in list(rig.control_plane.reports):
         committed = report["batch_id"] if report["type"] == "batch" else committed
-        assert all(one["batch_id"] > committed for one in report["running_batches"] or ())
+        assert all(one["batch_id"] > committed for one in report["long_batches"] or ())

@@ -14,10 +14,10 @@ from app.driver.failures import Failure
 from app.driver.gap_meter import GapMeter
 from app.driver.load import LoadNews, SparkFigures
 from app.driver.started_query import StartedQuery
-from app.model.protocol import ExecutorLoad, RunningBatch
+from app.model.protocol import ExecutorLoad, LongBatch
 
 LOAD = ExecutorLoad("driver", "here", 1, 2, 3, 4, 5, 6, 7, 8)
-BATCH = RunningBatch("sink", "id", "run", 17, 9_000, 1)
+BATCH = LongBatch("sink", "id", "run", 17, 9_000, 1)
 
 
 class Clock:
@@ -36,9 +36,9 @@ def test_load_is_told_every_five_seconds_with_a_batch_or_without(clock: Clock) -
     told: list[dict[str, Any]] = []
     figures: Any = SimpleNamespace(executors=lambda: (LOAD,))
     news = LoadNews(
-        figures, lambda **fields: told.append(fields), idle=lambda: ("sink",), running=lambda: (BATCH,)
+        figures, lambda **fields: told.append(fields), idle=lambda: ("sink",), long_batches=lambda: (BATCH,)
     )
-    known = {"executor_loads": (LOAD,), "idle_queries": ("sink",), "running_batches": (BATCH,)}
+    known = {"executor_loads": (LOAD,), "idle_queries": ("sink",), "long_batches": (BATCH,)}
     assert news.figures() == known, "the first batch has it"
     news.turn({})
     clock.s += 4.9
@@ -52,11 +52,11 @@ def test_load_is_told_every_five_seconds_with_a_batch_or_without(clock: Clock) -
 
 
 def test_queries_without_data_are_told_where_nothing_is_measured(clock: Clock) -> None:
-    def unreadable() -> tuple[RunningBatch, ...]:
+    def unreadable() -> tuple[LongBatch, ...]:
         raise ValueError("no such figure")
 
-    news = LoadNews(None, lambda **_fields: None, idle=lambda: ("sink",), running=unreadable)
-    assert news.figures() == {"executor_loads": (), "idle_queries": ("sink",), "running_batches": ()}
+    news = LoadNews(None, lambda **_fields: None, idle=lambda: ("sink",), long_batches=unreadable)
+    assert news.figures() == {"executor_loads": (), "idle_queries": ("sink",), "long_batches": ()}
 
 
 class Asked(StartedQuery):

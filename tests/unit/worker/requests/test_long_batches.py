@@ -9,7 +9,7 @@ import pytest
 
 from app.load.reported import Load
 from app.model.jobgraph import JobGraph
-from app.model.protocol import KeptReason, Report, RunningBatch
+from app.model.protocol import KeptReason, LongBatch, Report
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, StopRequested
@@ -25,9 +25,9 @@ def seen(job: Job, *, since_s: float = 130, sink: str = "sink", **fields: Any) -
     """A view of ``job``, whose driver tells now of a batch that has run for ``since_s``."""
     vertex = next(each for each in job.graph.vertices if each.name == sink)
     told: dict[str, Any] = {"plan_version": 1, "tasks_done": 40, "tasks_known": 96, **fields}
-    batch = RunningBatch(vertex.id, "q", "run", 17, round(since_s * 1000), **told)
+    batch = LongBatch(vertex.id, "q", "run", 17, round(since_s * 1000), **told)
     load = Load()
-    report = Report(1, T0_MS, "executors", running_batches=(batch,))
+    report = Report(1, T0_MS, "executors", long_batches=(batch,))
     load.note(report, job.state.attempt, job.graph, job.now_ms)
     state = job.state
     return JobView(state, status_of(state), T0_MS, None, None, 1, load=load)

@@ -27,7 +27,7 @@ function waitsOf({ waitingInWords: what, waitingSinceTimestampInMillis: since, i
   return `${what[0].toUpperCase()}${what.slice(1)} has waited${waited} for its end${left}.`;
 }
 
-export function Running({ batches, now }) {
+export function LongBatches({ batches, now }) {
   if (!batches?.length) return null;
   return html`<div class="running" role="group" aria-label="Running batches">
     ${batches.map((batch) => html`<${Batch} key=${batch.vertexId} ...${shownOf(batch, now)} />`)}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.driver import gateway, long_batch, plans
+from app.driver import batch_watcher, gateway, plans
+from app.driver.batch_watcher import LONG_S, BatchWatcher, rows_of, told_of_batches
 from app.driver.gateway import BatchRun, Gateway
-from app.driver.long_batch import LONG_S, LongBatch, rows_of, told_of_batches
 from app.driver.plans import Plans
 from app.model.analysis import queries
-from app.model.protocol import BATCHES_TOLD, RunningBatch
+from app.model.protocol import BATCHES_TOLD, LongBatch
 from tests.unit.scheduler.driving import chain
 
 (QUERY,) = queries(chain())
@@ -36,7 +36,7 @@ class Rig:
         self.asked: list[int] = []
         self.interrupted: set[int] = set()
         interrupter: Any = SimpleNamespace(has_interrupted=self.interrupted.__contains__)
-        self.batch = LongBatch(
+        self.watcher = BatchWatcher(
             QUERY, "id", "run", self.gateway, interrupter, self._tasks, place, may_interrupt
         )
 
@@ -48,25 +48,25 @@ class Rig:
         self.gateway._running, self.gateway._entered_at = batch_id, self.s
         self.gateway._runs[batch_id] = BatchRun(batch_id, self.plans.current, None, 0, None)
 
-    def now(self) -> RunningBatch:
-        told = self.batch.now()
+    def now(self) -> LongBatch:
+        told = self.watcher.now()
         assert told is not None
         return told
 
 
 def test_a_long_batch_is_told_until_its_sink_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
-    assert rig.batch.now() is None
+    assert rig.watcher.now() is None
     rig.begin(4)
     rig.s += LONG_S
-    assert rig.batch.now() is None and not rig.asked
+    assert rig.watcher.now() is None and not rig.asked
     rig.s += 1
-    assert rig.now() == RunningBatch(QUERY.key, "id", "run", 4, 6_000, 1, 3, 8)
+    assert rig.now() == LongBatch(QUERY.key, "id", "run", 4, 6_000, 1, 3, 8)
     assert rig.asked == [4]
     rig.gateway.ended()
-    assert rig.batch.now() is None, "Spark commits it"
+    assert rig.watcher.now() is None, "Spark commits it"
     rig.begin(5)
-    assert rig.batch.now() is None and rig.asked == [4]
+    assert rig.watcher.now() is None and rig.asked == [4]
 
 
 def test_one_whose_plan_is_not_known_yet_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_one_whose_plan_is_not_known_yet_is_not_told(monkeypatch: pytest.MonkeyP
     rig.begin(4)
     rig.gateway._runs.clear()
     rig.s += 60
-    assert rig.batch.now() is None
+    assert rig.watcher.now() is None
 
 
 def test_a_plan_that_waits_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,12 +86,12 @@ def test_a_plan_that_waits_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert (rig.now().plan_version, rig.now().waited_ms, rig.now().kept) == (1, 3_000, "")
     rig.interrupted.add(4)
     assert rig.now().kept == "once"
-    assert replace(rig.batch, may_interrupt=False).now() == replace(rig.now(), kept="sink")
+    assert replace(rig.watcher, may_interrupt=False).now() == replace(rig.now(), kept="sink")
 
 
 def test_the_longest_are_told_with_what_keeps_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def lasting(ran_ms: int, kept: Any = "") -> Any:
-        told = RunningBatch(f"{ran_ms:032}", "id", "run", 1, ran_ms, 1, kept=kept) if ran_ms else None
+        told = LongBatch(f"{ran_ms:032}", "id", "run", 1, ran_ms, 1, kept=kept) if ran_ms else None
         return SimpleNamespace(now=lambda: told)
 
     found = told_of_batches(
@@ -142,7 +142,7 @@ def test_they_are_read_once_for_a_batch_and_are_not_known_without_its_files(
             raise FileNotFoundError
         return 12
 
-    monkeypatch.setattr(long_batch, "rows_of", rows)
+    monkeypatch.setattr(batch_watcher, "rows_of", rows)
     rig = Rig(monkeypatch, place=tmp_path)
     found = []
     for batch_id in (5, 5, 6, 6):
@@ -150,5 +150,5 @@ def test_they_are_read_once_for_a_batch_and_are_not_known_without_its_files(
         rig.s += 6
         found.append(rig.now().rows)
     assert (found, read) == ([12, 12, None, None], [5, 6])
-    assert replace(rig.batch, place=None, _rows=(-1, None)).now() is not None and read == [5, 6]
+    assert replace(rig.watcher, place=None, _rows=(-1, None)).now() is not None and read == [5, 6]
     assert rows_of(tmp_path, 0) is None, "where the first one begins is not written down"

@@ -15,14 +15,14 @@ from app.driver.gateway import Gateway
 from app.driver.interruption import Interrupter
 from app.driver.progress import measured, records_between
 from app.model.analysis import Query
-from app.model.protocol import BATCHES_TOLD, KeptReason, RunningBatch
+from app.model.protocol import BATCHES_TOLD, KeptReason, LongBatch
 
 LONG_S: Final = 5.0
 """A batch that has run for longer is told of."""
 
 
 @dataclass(slots=True)
-class LongBatch:
+class BatchWatcher:
     """Looks at the batch in flight of one run of a query. For the attempt's own thread.
 
     ``tasks``: how many of a batch are done, and how many are known. ``place``: the checkpoint, None if it is no
@@ -39,7 +39,7 @@ class LongBatch:
     may_interrupt: bool
     _rows: tuple[int, int | None] = (-1, None)
 
-    def now(self) -> RunningBatch | None:
+    def now(self) -> LongBatch | None:
         """The batch in flight, if it is long."""
         ran_s, run = self.gateway.batch_age_s, self.gateway.run_in_flight
         if run is None or ran_s <= LONG_S:
@@ -51,7 +51,7 @@ class LongBatch:
         elif self.interrupter.has_interrupted(run.batch_id):
             kept = "once"
         done, known = self.tasks(run.batch_id)
-        return RunningBatch(
+        return LongBatch(
             query=self.query.key,
             query_id=self.query_id,
             run_id=self.run_id,
@@ -97,7 +97,7 @@ def _offsets(file: Path) -> list[object]:
     return [None if line == "-" else json.loads(line) for line in lines]
 
 
-def told_of_batches(batches: Iterable[tuple[LongBatch, KeptReason]]) -> tuple[RunningBatch, ...]:
+def told_of_batches(batches: Iterable[tuple[BatchWatcher, KeptReason]]) -> tuple[LongBatch, ...]:
     """Those that are long, the longest first, each with why it would not be interrupted now whatever it is itself."""
     found = [(told, kept) for batch, kept in batches if (told := batch.now()) is not None]
     found.sort(key=lambda one: -one[0].ran_ms)

@@ -7,30 +7,30 @@ from typing import Any
 
 import pytest
 
+from app.load.long_batches import TEXT_KEPT, SeenLongBatch
 from app.load.reported import Load
-from app.load.running import TEXT_KEPT, SeenRunning
 from app.load.sentences import load_sentences
-from app.model.protocol import BATCHES_TOLD, Report, RunningBatch
+from app.model.protocol import BATCHES_TOLD, LongBatch, Report
 from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, two_sinks
 
 GRAPH = two_sinks()
 SINK, OTHER = (vertex.id for vertex in GRAPH.vertices if vertex.is_sink)
-LONG = RunningBatch(SINK, "q", "run", 17, ran_ms=20_000, plan_version=1)
+LONG = LongBatch(SINK, "q", "run", 17, ran_ms=20_000, plan_version=1)
 
 
-def noted(load: Load, *batches: RunningBatch, after_s: float = 0.0, attempt: int = 1) -> Load:
-    report = Report(1, T0_MS, "executors", running_batches=batches)
+def noted(load: Load, *batches: LongBatch, after_s: float = 0.0, attempt: int = 1) -> Load:
+    report = Report(1, T0_MS, "executors", long_batches=batches)
     load.note(report, attempt, GRAPH, at_ms(after_s))
     return load
 
 
 def kept(load: Load) -> list[tuple[str, int]]:
-    return [(seen.told.query, seen.told.batch_id) for seen in load.running]
+    return [(seen.told.query, seen.told.batch_id) for seen in load.long_batches]
 
 
-def only(load: Load) -> SeenRunning:
-    (seen,) = load.running
+def only(load: Load) -> SeenLongBatch:
+    (seen,) = load.long_batches
     return seen
 
 
@@ -93,12 +93,12 @@ def test_a_plan_waits_since_what_the_driver_says() -> None:
 def test_what_is_kept_is_bounded_whatever_is_told() -> None:
     graph = replace(GRAPH, vertices=tuple(replace(GRAPH.vertices[-1], id=f"{n:032x}") for n in range(500)))
     long = "x" * 10_000
-    foreign = RunningBatch("f" * 32, "q", "run", 1, 9_000, 1)
-    many = tuple(RunningBatch(each.id, long, long, 1, 9_000, 1) for each in graph.vertices)
+    foreign = LongBatch("f" * 32, "q", "run", 1, 9_000, 1)
+    many = tuple(LongBatch(each.id, long, long, 1, 9_000, 1) for each in graph.vertices)
     load = Load()
-    load.note(Report(1, T0_MS, "executors", running_batches=(foreign, *many)), 1, graph, T0_MS)
+    load.note(Report(1, T0_MS, "executors", long_batches=(foreign, *many)), 1, graph, T0_MS)
     assert [query for query, _ in kept(load)] == [each.id for each in graph.vertices[:BATCHES_TOLD]]
-    assert {(len(each.told.query_id), len(each.told.run_id)) for each in load.running} == {
+    assert {(len(each.told.query_id), len(each.told.run_id)) for each in load.long_batches} == {
         (TEXT_KEPT, TEXT_KEPT)
     }
     # A batch of this query ends by the same text.
