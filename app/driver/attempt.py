@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from app.driver.base_attempt import LAST_WORD_S, TOLD_TO_END, BaseAttempt, Ending, Terminate, epoch_ms
+from app.driver.batch_watcher import told_of_batches
 from app.driver.checkpoints import forget_old, note_committed
 from app.driver.failover import END_S, LocalFailover
 from app.driver.failures import Failure, Fenced, describe
@@ -26,7 +27,7 @@ from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
-from app.model.protocol import Orders, VertexBatch
+from app.model.protocol import KeptReason, LongBatch, Orders, VertexBatch
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Attempt(BaseAttempt):
             figures if self.spec.measure_load else None,
             client.report,
             idle=self._idle_queries,
+            long_batches=self._long_batches,
         )
         at_work = None if self._executors is None else self._executors.at_work
         self._shared = Shared(
@@ -343,6 +345,14 @@ class Attempt(BaseAttempt):
     def _idle_queries(self) -> tuple[str, ...]:
         """Those that have nothing to do, by their keys."""
         return tuple(each.query.key for each in self._queries if each.is_idle)
+
+    def _long_batches(self) -> tuple[LongBatch, ...]:
+        def kept(running: StartedQuery) -> KeptReason:
+            if self._steps.is_waiting:
+                return "executors"
+            return "restarted" if self._failover.awaits(running) else ""
+
+        return told_of_batches((each.batch_watcher, kept(each)) for each in self._queries)
 
     @property
     @abstractmethod

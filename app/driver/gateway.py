@@ -135,6 +135,12 @@ class Gateway:
         return self._running
 
     @property
+    def run_in_flight(self) -> BatchRun | None:
+        """What is known of that batch; None until its plan is."""
+        running = self._running
+        return None if running is None else self._runs.get(running)
+
+    @property
     def is_plan_new(self) -> bool:
         """Whether there is another plan than when the newest batch began: the next one is its first."""
         return self._plans.current.number > self._newest_plan
@@ -147,8 +153,7 @@ class Gateway:
 
     def waited_s(self, vertices: Iterable[str]) -> float:
         """For how long a plan that changes one of ``vertices`` has waited for the batch in flight; 0 if none does."""
-        run = None if self._running is None else self._runs.get(self._running)
-        wanted = self._plans.current.parallelism
+        run, wanted = self.run_in_flight, self._plans.current.parallelism
         if run is None or all(wanted.get(each) == run.plan.parallelism.get(each) for each in vertices):
             return 0.0
         # The plan of a batch may not be known exactly; none has waited for it before it was begun.

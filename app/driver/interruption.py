@@ -110,7 +110,7 @@ class Interrupter:
         batch, now = self._gateway.running_batch, time.monotonic()
         if not self._max_wait_s or batch is None or now < self._look_at:
             return None
-        if self._gateway.waited_s(self._vertices) <= self._max_wait_s or self._noted == batch:
+        if self._gateway.waited_s(self._vertices) <= self._max_wait_s or self.has_interrupted(batch):
             return None
         self._look_at = now + _LOOK_S
         done, known = self._tasks(batch)
@@ -128,8 +128,8 @@ class Interrupter:
     def _cancel_now(self) -> None:
         self._cancel(f"{MARK}: a plan has waited for this batch too long")
 
-    @property
-    def _noted(self) -> int:
+    def has_interrupted(self, batch_id: int) -> bool:
+        """Whether this batch was interrupted before, in whichever attempt."""
         with contextlib.suppress(OSError, ValueError):
-            return int(self._note.read_text(encoding="ascii"))
-        return -1
+            return int(self._note.read_text(encoding="ascii")) == batch_id
+        return False

@@ -20,7 +20,7 @@ from app.driver.progress import measured
 from app.driver.scala import class_loader, made, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
 from app.driver.valves.query_valves import Rows
-from app.model.protocol import ExecutorLoad
+from app.model.protocol import ExecutorLoad, LongBatch
 
 _EVERY_S: Final = 5.0
 _LATEST_JOBS: Final = 32
@@ -156,15 +156,21 @@ def _made(context: SparkContext, with_tasks: bool) -> Any:
 
 
 class LoadNews:
-    """Tells the control plane of executors and of queries without data: every few seconds, with a batch or else by
-    itself. ``figures`` None: nothing is read of executors. For the attempt's own thread."""
+    """Tells the control plane of executors, of queries without data and of batches that take long: every few seconds,
+    with a batch or else by itself. ``figures`` None: nothing is read of executors. For the attempt's own thread."""
 
     def __init__(
-        self, figures: SparkFigures | None, report: Callable[..., None], idle: Callable[[], tuple[str, ...]]
+        self,
+        figures: SparkFigures | None,
+        report: Callable[..., None],
+        *,
+        idle: Callable[[], tuple[str, ...]],
+        long_batches: Callable[[], tuple[LongBatch, ...]],
     ) -> None:
         self._figures = figures
         self._report = report
         self._idle = idle
+        self._long_batches = long_batches
         self._told_at = time.monotonic() - _EVERY_S
 
     def figures(self) -> dict[str, Any]:
@@ -175,7 +181,9 @@ class LoadNews:
         loads: tuple[ExecutorLoad, ...] = ()
         if self._figures is not None:
             loads = measured("the load of executors", self._figures.executors, loads)
-        return {"executor_loads": loads, "idle_queries": self._idle()}
+        long: tuple[LongBatch, ...] = ()
+        long = measured("the batches that take long", self._long_batches, long)
+        return {"executor_loads": loads, "idle_queries": self._idle(), "long_batches": long}
 
     def turn(self, known: Mapping[str, Any]) -> None:
         """Tell what is due, and what is ``known`` of executors, which an older report may have said that this one

@@ -211,7 +211,7 @@ def _source(said: Mapping[str, Any]) -> SourceTold:
     if kind.startswith("FileStreamSource"):
         before = (said.get("startOffset") or {"logOffset": -1})["logOffset"]
         return SourceTold(rows, log=(int(before), int(end["logOffset"])) if end else None)
-    lags = _lags(said.get("latestOffset"), end)
+    lags = records_between(end, said.get("latestOffset"))
     if lags is None:
         return SourceTold(rows)
     topics = {topic: sum(partitions) for topic, partitions in lags.items()}
@@ -224,13 +224,15 @@ def _source(said: Mapping[str, Any]) -> SourceTold:
     )
 
 
-def _lags(latest: Any, end: Any) -> dict[str, list[int]] | None:
+def records_between(begin: Any, end: Any) -> dict[str, list[int]] | None:
     """How many records there are in each partition, by topic, between two offsets of Kafka's form. Other sources have
     other offsets, and do not say."""
     try:
         return {
-            topic: [max(0, offset - end[topic].get(number, offset)) for number, offset in partitions.items()]
-            for topic, partitions in latest.items()
+            topic: [
+                max(0, offset - begin[topic].get(number, offset)) for number, offset in partitions.items()
+            ]
+            for topic, partitions in end.items()
         }
     except (AttributeError, KeyError, TypeError):
         return None

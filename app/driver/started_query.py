@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from app.driver.batch_watcher import BatchWatcher
 from app.driver.causes import WORKER_CRASHED
 from app.driver.checkpoints import mark_begun, mark_idle, newest_batch, read_past
 from app.driver.damaged import named
@@ -121,14 +122,25 @@ class StartedQuery:
         self._figures = spark_figures(asked.session.sparkContext, in_full=self._shared.measure_load)
         self.batches = BatchReader(self.query, self._valves, self._figures, self.run_id)
         self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
+        tasks, may_interrupt = partial(self._figures.tasks, self.run_id), self._may_interrupt
         self._interrupter = Interrupter(
             self._begun_in,
             self.gateway,
             sink=self.query.sink.name,
             vertices=tuple(vertex.id for vertex in self.query.flow),
-            max_wait_ms=self._shared.max_wait_ms if self._may_interrupt else 0,
-            tasks=partial(self._figures.tasks, self.run_id),
+            max_wait_ms=self._shared.max_wait_ms if may_interrupt else 0,
+            tasks=tasks,
             cancel=partial(self._figures.cancel, self.run_id),
+        )
+        self.batch_watcher = BatchWatcher(
+            self.query,
+            self.query_id,
+            self.run_id,
+            self.gateway,
+            self._interrupter,
+            tasks,
+            asked.place,
+            may_interrupt,
         )
         self.gateway.started(self._valves)
 

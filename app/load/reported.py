@@ -14,6 +14,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
+from app.load.long_batches import TEXT_KEPT, LongBatches
 from app.load.steps import LoadSteps
 from app.load.subtasks import Subtasks, within_limit
 from app.load.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
@@ -29,8 +30,6 @@ VERTICES_KEPT: Final = 2_000
 """Of all queries together, which may have vertices in common."""
 EXECUTORS_KEPT: Final = 1_000
 PHASES_KEPT: Final = 20
-TEXT_KEPT: Final = 100
-"""Characters of ids and names."""
 NONE_BY_TASK: Final[Mapping[str, TaskWork]] = MappingProxyType({})
 TOPIC_KEPT: Final = 249
 """Characters of the name of a topic: Kafka allows no more."""
@@ -236,6 +235,7 @@ class Load:
         self.queries: dict[str, QueryLoad] = {}
         self._gone: dict[str, Totals] = {}
         self.executors: ExecutorsLoad | None = None
+        self.long_batches = LongBatches()
         self.idle_sinks: frozenset[str] = frozenset()
         self.idle_ms = 0
         self.steps = LoadSteps()
@@ -262,6 +262,7 @@ class Load:
         together, which says most of how far the clocks are apart; None if it came alone."""
         if attempt != self.attempt:
             self.attempt, self.executors, self.idle_sinks = attempt, None, frozenset()
+            self.long_batches = LongBatches()
             self._begin_attempt(graph)
         if report.executor_loads:
             known = self.executors
@@ -275,6 +276,7 @@ class Load:
                 known.at_ms if known else 0,
                 {each.executor_id: each.gc_ms for each in known.now} if known else {},
             )
+        self.long_batches.note(report, graph.by_id, now_ms)
         if report.idle_queries is not None:
             self.idle_sinks = frozenset(report.idle_queries).intersection(graph.by_id)
             self.idle_ms = now_ms
@@ -304,7 +306,7 @@ class Load:
         """The job is over: its counters are all that is shown any more."""
         for query in self.queries.values():
             query.spans.clear()
-        self.executors, self.steps = None, LoadSteps()
+        self.executors, self.long_batches, self.steps = None, LongBatches(), LoadSteps()
 
     def _note_batch(
         self, seen: SeenBatch, graph: JobGraph, late_ms: int, by_task: Mapping[str, TaskWork]

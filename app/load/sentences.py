@@ -70,6 +70,9 @@ def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: i
         name = vertices[-1].name if len(load.queries) > 1 and vertices else ""
         trend = trend_of(query, now_ms)
         is_idle = load.is_idle(query)
+        if not is_idle and load.long_batches.has(query.latest.report.query_id) and quiet_sentence(trend):
+            # That batch is told of, and what the last minute was like says nothing any more.
+            continue
         found += query_sentences(trend, vertices, query=name, is_idle=is_idle)
         found += [] if is_idle else intake_sentences(query.latest.report.vertices, graph)
     return found

@@ -35,6 +35,8 @@ REPORT_LIMIT_CHARS = 4 * 1024 * 1024
 
 TOPICS_TOLD = 20
 """Of a source, however many topics it reads."""
+BATCHES_TOLD = 100
+"""Of those that take long, while they run."""
 
 TASKS_TOLD = 2_000
 """Of all vertices of a query together: of a batch with more nothing is told by task."""
@@ -42,6 +44,10 @@ TASKS_TOLD = 2_000
 IntakeReason = Literal["", "no-admission-control", "own-limit", "keeps-time"]
 """Why the batches of a source are not kept short. Spark cannot tell it how much to give; its own options do; or the
 size of batches decides which rows are late, and the job has not asked for it."""
+
+KeptReason = Literal["", "sink", "once", "executors", "restarted"]
+"""Why a batch is not interrupted for a plan. Its sink is not known to take a batch once; it was interrupted before;
+executors are still to come for the plan; or its query was restarted alone, and has not committed a batch since."""
 
 StopOrder = Literal["none", "kill", "boundary", "drain"]
 
@@ -155,10 +161,8 @@ class Orders:
 @dataclass(frozen=True, slots=True)
 class TaskWork:
     """What each task of a vertex did in a batch, by its number: its run time, where vertices share a task split among
-    them, and the records and bytes that it read and wrote. Empty: it is not known.
-
-    Behind an exchange these are the rows that came through it, which may be fewer than the vertex is given: Spark
-    combines rows of a key before.
+    them, and the records and bytes that it read and wrote. Empty: it is not known. Behind an exchange these are the
+    rows that came through it, which may be fewer than the vertex is given: Spark combines rows of a key before.
     """
 
     busy_ms: tuple[int, ...] = ()
@@ -205,6 +209,29 @@ class VertexBatch:
     intake_unit: str = ""
     intake_why: IntakeReason = ""
     by_task: TaskWork | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LongBatch:
+    """A micro-batch that has run for more than some seconds, of ``query``, the id of its sink's vertex.
+
+    ``ran_ms``: since it is with its sink; ``plan_version``: of the plan that it runs at. ``tasks_known`` are those of
+    the Spark jobs that were begun, 0 if there is none or Spark does not tell. ``rows``: that it reads, None if its
+    sources do not say. ``waited_ms``: for how long a plan has waited for its end, 0 if none does; ``kept``: why it
+    would not be interrupted for that, options of the job apart.
+    """
+
+    query: str
+    query_id: str
+    run_id: str
+    batch_id: int
+    ran_ms: int
+    plan_version: int
+    tasks_done: int = 0
+    tasks_known: int = 0
+    rows: int | None = None
+    waited_ms: int = 0
+    kept: KeptReason = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +289,7 @@ class Report:
     have come and get no tasks; empty if there are none. Sent too, whatever the job runs on, when five seconds have
     passed without ``executor_loads``, which are told at most that often: here or with batch. ``idle_queries``: sinks of
     queries that have found nothing to do since their last batch, and have none under way; None: it is not told.
+    ``long_batches``, told with these: all batches that take long.
     batch: ``watermark_ms`` is that of the event time of its query, None without one or before there is any;
     ``phases_ms``: how long each phase of it took, by Spark's names.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
@@ -340,6 +368,7 @@ class Report:
     phases_ms: dict[str, int] = field(default_factory=dict)
     executor_loads: tuple[ExecutorLoad, ...] = ()
     idle_queries: tuple[str, ...] | None = None
+    long_batches: tuple[LongBatch, ...] | None = None
     not_followed: dict[str, str] | str = field(default_factory=dict)
     """A text comes from a driver of an earlier build, adopted after an upgrade, and is passed over."""
 

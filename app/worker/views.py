@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from app.load.long_batches import SeenLongBatch
 from app.load.reported import ExecutorsLoad, Load
 from app.model.plan import Rung
 from app.model.protocol import Report
@@ -48,8 +49,16 @@ class JobView:
     @property
     def executors_load(self) -> ExecutorsLoad | None:
         """What was told of the executors of the attempt that runs; None if none runs, or nothing was told of it yet."""
-        runs = self.state.plan is not None and self.load.attempt == self.state.attempt
-        return self.load.executors if runs else None
+        return self.load.executors if self._is_load_of_now else None
+
+    @property
+    def long_batches(self) -> tuple[SeenLongBatch, ...]:
+        """The batches of the attempt that runs, as far as they take long."""
+        return tuple(self.load.long_batches) if self._is_load_of_now else ()
+
+    @property
+    def _is_load_of_now(self) -> bool:
+        return self.state.plan is not None and self.load.attempt == self.state.attempt
 
     @property
     def last_batches(self) -> dict[str, Report]:

@@ -119,9 +119,10 @@ def test_a_backlog_out_of_order_has_the_rows_of_plain_spark(deployment: Deployme
     deployment.job_id = response.json()["jobid"]
     offsets = directory / "checkpoint" / "offsets"
     wait_for("the first batch", (offsets / "0").exists)
+    wait_for("the query", lambda: len(deployment.job()["vertices"]) == 3)
     names = [vertex["name"] for vertex in deployment.job()["vertices"]]
     assert deployment.put(dict.fromkeys(names, (1, 4)), "more").is_success
-    deployment.await_settled()
+    wait_for("the rescale", lambda: deployment.history()[0]["terminalState"] == "COMPLETED", 300)
     record = deployment.history()[0]
     assert (record["rung"], record["reprocessedRecords"]) == ("batch-interrupted", ROWS[0]), record
     source.add(1)

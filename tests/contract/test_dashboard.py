@@ -14,6 +14,7 @@ from playwright.async_api import Browser, Page, expect
 from app.api.auth import Tokens
 from tests.browser import PHONE, page_of
 from tests.contract.live import listening
+from tests.contract.test_load import batch_of
 from tests.contract.test_rollback import taken_back
 from tests.contract.world import GRAPH, World, bounds, open_world
 
@@ -272,6 +273,25 @@ async def test_names_are_text_and_the_page_fits_a_phone_by_the_keyboard_alone(
         await expect(page.get_by_role("tab", name="Events")).to_be_focused()
         await expect(page.get_by_role("tabpanel")).to_contain_text("INITIALIZING")
         assert complaints == []
+
+
+async def test_a_batch_that_takes_long_is_seen_until_it_ends(world: World, opened: tuple[Page, str]) -> None:
+    page, url = opened
+    job_id = await world.running()
+    world.host.hold()
+    batch = batch_of(await world.vertex(job_id, "store"), batch_id=10_000, tasks_done=24)
+    await world.driver().tell(type="executors", long_batches=[batch])
+    await page.goto(f"{url}/#/jobs/{job_id}")
+    running = page.get_by_label("Running batches")
+    await expect(running).to_contain_text("store, batch 10000")
+    await expect(running).to_contain_text("for 1 min 1")
+    await expect(running).to_contain_text("24 of 96 tasks")
+    await expect(running.get_by_role("progressbar")).to_have_js_property("position", 0.25)
+    await world.put(job_id, bounds(flights=(1, 2), delays=(1, 4), store=(1, 1)))
+    await expect(running).to_contain_text("The rescale to 4 has waited for its end.")
+    world.driver().batch_id = 9_999
+    world.host.release()
+    await expect(running).to_have_count(0)
 
 
 async def test_a_server_that_goes_away_is_said_and_comes_back(world: World, opened: tuple[Page, str]) -> None:

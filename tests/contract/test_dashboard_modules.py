@@ -155,6 +155,37 @@ async def test_events_come_in_pieces_of_any_size_and_figures_are_told_in_words(p
         assert await computed(page, "words", expression, RECORD) == text, expression
 
 
+LONG_BATCH = {
+    "vertexName": "store", "batchId": 17, "startTimestampInMillis": 100_000, "reportedTimestampInMillis": 225_000,
+    "tasksDone": 40, "tasksKnown": 96, "numRecords": None,
+    "waitingInWords": None, "waitingSinceTimestampInMillis": None, "interruptionTimestampInMillis": None,
+}  # fmt: skip
+
+
+async def test_what_is_shown_of_a_batch_that_runs(page: Page) -> None:
+    def shown(now: int, **changes: Any) -> Any:
+        return computed(page, "longbatches", "it.shownOf(given[0], given[1])", LONG_BATCH | changes, now)
+
+    assert await shown(230_000) == {
+        "title": "store, batch 17",
+        "about": "for 2 min 10 s",
+        "percent": 42,
+        "tasks": "40 of 96 tasks done",
+        "waits": "",
+    }
+    unknown = await shown(265_000, tasksDone=None, tasksKnown=None, numRecords=12_000)
+    assert (unknown["about"], unknown["percent"]) == ("for 2 min 45 s, 12,000 rows", None)
+    assert unknown["tasks"] == "no task is known, 40 s ago"
+    waits = {"waitingInWords": "the rescale to 8"}
+    assert (await shown(230_000, **waits))["waits"] == "The rescale to 8 has waited for its end."
+    waits["waitingSinceTimestampInMillis"] = 220_000
+    waited = "The rescale to 8 has waited for 10 s for its end"
+    assert (await shown(230_000, **waits))["waits"] == f"{waited}."
+    waits["interruptionTimestampInMillis"] = 250_000
+    assert (await shown(230_000, **waits))["waits"] == f"{waited}, and may interrupt it in 20 s."
+    assert "interrupt" not in (await shown(250_000, **waits))["waits"]
+
+
 async def test_what_is_read_in_pieces_or_does_not_come(page: Page) -> None:
     # Rescales of a night: all that are new, and the one that was open, though they are more than a page.
     code = """(async () => {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.model.protocol import ExecutorLoad
-from tests.contract.world import GRAPH, World, eventually
+from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually
 
 
 async def test_the_subtasks_of_a_vertex_add_up_to_it(world: World) -> None:
@@ -195,3 +195,80 @@ async def test_a_batch_job_has_no_load_of_micro_batches(world: World) -> None:
     assert (await world.get(f"/jobs/{job_id}/load"))["numRecordsInPerSecond"] == []
     vertex = await world.vertex(job_id, "rows")
     assert await world.get(f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics") == []
+
+
+def batch_of(store: str, **fields: Any) -> dict[str, Any]:
+    told = {"query": store, "query_id": "query", "run_id": "run", "batch_id": 10_000, "ran_ms": 70_000}
+    return {**told, "plan_version": 1, "tasks_done": 40, "tasks_known": 96, "rows": 5_000, **fields}
+
+
+async def test_a_batch_that_takes_long_is_shown_while_it_runs_with_what_waits_for_it(world: World) -> None:
+    job_id = await world.running()
+    world.host.hold()
+    store, driver = await world.vertex(job_id, "store"), world.driver()
+    await driver.tell(type="executors", long_batches=[batch_of(store)])
+    (batch,) = (await world.get(f"/jobs/{job_id}/load"))["longBatches"]
+    since_ms, seen_ms = batch.pop("startTimestampInMillis"), batch.pop("reportedTimestampInMillis")
+    assert seen_ms - since_ms == 70_000
+    assert batch == {
+        "queryId": "query",
+        "runId": "run",
+        "vertexId": store,
+        "vertexName": "store",
+        "batchId": 10_000,
+        "planVersion": 1,
+        "tasksDone": 40,
+        "tasksKnown": 96,
+        "numRecords": 5_000,
+        "waiting": None,
+        "waitingInWords": None,
+        "rescaleUuid": None,
+        "waitingSinceTimestampInMillis": None,
+        "interruptionTimestampInMillis": None,
+    }
+    answer = await world.put(job_id, bounds(flights=(1, 2), delays=(1, 4), store=(1, 1)))
+    known = "The job has been in batch 10000, of 5,000 rows, for 70 s, with 40 of 96 tasks done"
+
+    async def said() -> bool:
+        sentences = (await world.get(f"/jobs/{job_id}/explanation"))["sentences"]
+        return f"{known}; the rescale to 4 waits for its end." in sentences
+
+    await eventually(said, "the rescale that waits")
+    await driver.tell(type="executors", long_batches=[batch_of(store, waited_ms=4_000, tasks_known=0)])
+    (batch,) = (await world.get(f"/jobs/{job_id}/load"))["longBatches"]
+    assert (batch["waiting"], batch["waitingInWords"]) == ("RESCALE", "the rescale to 4")
+    assert (batch["tasksDone"], batch["tasksKnown"]) == (None, None)
+    assert batch["rescaleUuid"] == answer.headers["x-slotwise-rescale"]
+    due_ms = batch["reportedTimestampInMillis"] + 26_000
+    assert batch["interruptionTimestampInMillis"] == due_ms
+    assert batch["waitingSinceTimestampInMillis"] == due_ms - 30_000
+    # It ends, and the rescale with it.
+    driver.batch_id = 9_999
+    world.host.release()
+    await world.completed(job_id, 2)
+    assert (await world.get(f"/jobs/{job_id}/load"))["longBatches"] == []
+
+
+async def test_it_is_gone_with_its_driver_and_its_job(world: World) -> None:
+    job_id = await world.running({**GRAPH, "config": RESTART_AT_ONCE})
+    world.host.hold()
+    told = {"type": "executors", "long_batches": [batch_of(await world.vertex(job_id, "store"))]}
+    await world.driver().tell(**told)
+
+    async def shown() -> Any:
+        return (await world.get(f"/jobs/{job_id}/load"))["longBatches"]
+
+    assert len(await shown()) == 1
+    world.driver().die(7)
+
+    async def again() -> bool:
+        found = await world.get(f"/jobs/{job_id}")
+        return bool(found["attempt"] == 2 and found["state"] == "RUNNING")
+
+    await eventually(again, "the next attempt")
+    assert await shown() == []
+    await world.driver().tell(**told)
+    assert len(await shown()) == 1
+    await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})
+    await world.status(job_id, "CANCELED")
+    assert await shown() == []

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.api.schema.base import made_of
-from app.api.schema.jobs import AggregatedMetric, Executor, Executors, Metric
+from app.api.schema.jobs import AggregatedMetric, Executor, Executors, LoadHistory, LongBatch, Metric
 from app.load.figures import WINDOW_MS, VertexRates, trend_of, vertex_rates
 from app.load.reported import ExecutorsLoad, total_backlog
 from app.model.jobgraph import JobVertex
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
 from app.model.status import JobStatus
+from app.worker.requests import long_batches
 from app.worker.views import JobView, TaskManager
 
 _STATE_TIMES = {
@@ -166,6 +167,33 @@ def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[M
     if wanted is None:
         return [Metric(id=name) for name in metrics]
     return [Metric(id=name, value=metrics[name]) for name in dict.fromkeys(wanted) if name in metrics]
+
+
+def load_history(view: JobView, step_ms: int, now_ms: int) -> LoadHistory:
+    found = [_long_batch(each) for each in long_batches.long_batches(view, now_ms)]
+    return made_of(LoadHistory, view.load.steps.read(step_ms, now_ms), long_batches=found)
+
+
+def _long_batch(batch: long_batches.ExplainedBatch) -> LongBatch:
+    seen, told, record = batch.seen, batch.seen.told, batch.rescale
+    return LongBatch(
+        query_id=told.query_id,
+        run_id=told.run_id,
+        vertex_id=told.query,
+        vertex_name=batch.name,
+        batch_id=told.batch_id,
+        since_ms=seen.since_ms,
+        seen_ms=seen.seen_ms,
+        plan_version=told.plan_version,
+        tasks_done=told.tasks_done if told.tasks_known else None,
+        tasks_known=told.tasks_known or None,
+        rows=told.rows,
+        waiting=batch.waiting,
+        waiting_in_words=batch.waiting_words or None,
+        rescale_uuid=record.uuid if record is not None else None,
+        waiting_since_ms=seen.waited_since_ms,
+        interruption_ms=batch.interruption_ms,
+    )
 
 
 def executors(told: ExecutorsLoad | None) -> Executors:

@@ -12,7 +12,6 @@ from app.api.parameters import SomeOf, expected, names
 from app.api.render import metrics as render
 from app.api.routers.jobs import Vertex
 from app.api.routes import Operation
-from app.api.schema.base import made_of
 from app.api.schema.jobs import AggregatedMetric, Executors, LoadHistory, Metric
 from app.load.steps import STEPS
 
@@ -79,10 +78,10 @@ async def get_job_metrics(job: Job, now_ms: JobNow, get: Get = "") -> list[Metri
 async def get_job_load(job: Job, now_ms: JobNow, step: Step = 5_000) -> LoadHistory:
     """The load of a job in the last minutes or hours
 
-    In steps, oldest first, for curves. It is not durable: it begins when this server takes over the job, and is empty
-    when the job has ended.
+    In steps, oldest first, for curves; and the micro-batches that take long, while they run. It is not durable: it
+    begins when this server takes over the job, and is empty when the job has ended.
     """
-    return made_of(LoadHistory, job.load.steps.read(step, now_ms))
+    return render.load_history(job, step, now_ms)
 
 
 @router.get("/jobs/{jobid}/executors")

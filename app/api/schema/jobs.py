@@ -9,6 +9,7 @@ from pydantic import Field
 from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema, called
 from app.model.jobgraph import JobType, Partitioner
 from app.model.status import JobStatus
+from app.worker.requests.long_batches import Waiting
 
 ExecutionState = Literal[
     "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED",
@@ -289,8 +290,37 @@ class AggregatedMetric(Schema):
     avg: float | None = None
 
 
+class LongBatch(Camel):
+    """A micro-batch that has run for more than five seconds and is not committed yet, as the driver told of it last.
+    It tells every five seconds. A null value is not known, or there is none."""
+
+    query_id: str = Field(description="Spark's id of the query.")
+    run_id: str = Field(description="Spark's id of this run of the query.")
+    vertex_id: Id = Field(description="Of its sink.")
+    vertex_name: str
+    batch_id: int
+    since_ms: Millis = called("startTimestampInMillis")
+    seen_ms: Millis = called("reportedTimestampInMillis", "When the driver told of it last.")
+    plan_version: int = Field(description="The version of the plan that it runs at.")
+    tasks_done: int | None
+    tasks_known: int | None = Field(
+        description="Spark tasks known so far: those of Spark jobs that the batch has begun."
+    )
+    rows: int | None = called("numRecords", "The records that it reads, if its sources say that before.")
+    waiting: Waiting | None = Field(description="What waits for its end.")
+    waiting_in_words: str | None = Field(description='Such as "the rescale to 8".')
+    rescale_uuid: str | None = Field(description="The record of the rescale that waits.")
+    waiting_since_ms: int | None = called(
+        "waitingSinceTimestampInMillis", "Since when a plan waits for its end, as the driver says."
+    )
+    interruption_ms: int | None = called(
+        "interruptionTimestampInMillis",
+        "From when on it may be interrupted for the rescale that waits, unless half of its tasks are done.",
+    )
+
+
 class LoadHistory(Camel):
-    """Steps of one length, oldest first. All lists have equal lengths. A null value is not known."""
+    """Steps of one length, oldest first. All their lists have equal lengths. A null value is not known."""
 
     step_ms: int
     starts_ms: list[Millis] = called("startTimestampsInMillis")
@@ -305,6 +335,7 @@ class LoadHistory(Camel):
     busy_ms_per_second: dict[str, list[float]] = called(
         "busyTimeMsPerSecond", "Busy time of the average slot, by vertex id; 0 if no batch ran."
     )
+    long_batches: list[LongBatch] = Field(description="Those that run now, the longest first.")
 
 
 class Executor(Camel):

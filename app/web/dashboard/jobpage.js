@@ -7,6 +7,7 @@ import { Dialog, EventItem, Live, Problem, SlotBar, Status, hasEnded, kindOf } f
 import { BOUNDS, DeclareDialog, policyOf } from "./bounds.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
+import { LongBatches } from "./longbatches.js";
 import { ALL, busyTimes, readOn } from "./series.js";
 import { FIRST_RANGE_MS, Timeline, stepOf } from "./timeline.js";
 import { change, duration, outcome, time, took } from "./words.js";
@@ -46,6 +47,7 @@ export function JobPage({ id, theme }) {
       <${Why} explained=${explained.value} />
       <section class="card" aria-label="Graph">
         <${Graph} nodes=${job.value.plan.nodes} vertices=${vertices} selected=${shown} onSelect=${setSelected} />
+        <${LongBatches} batches=${isOver ? [] : load.value?.longBatches} now=${now} />
       </section>
     </div>
     <${Timeline} job=${job.value} records=${records.all} events=${events} load=${load.value} vertices=${vertices}

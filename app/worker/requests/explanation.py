@@ -12,6 +12,7 @@ from app.scheduler.arbiter_sentences import sentences_of
 from app.scheduler.explain import explain
 from app.scheduler.slots import Demand
 from app.worker.requests.dry_run import in_force
+from app.worker.requests.long_batches import long_batch_sentences
 from app.worker.views import Explanation, JobView, Supply
 
 
@@ -57,6 +58,7 @@ def explanation(
         executors = None
     missing = executors.in_words(state.job_id, supply.master or "", now_ms) if executors else []
     words += missing
+    words += long_batch_sentences(view, now_ms)
     words += _load_in_words(view, now_ms)
     if not view.status.is_globally_terminal and len(state.slots) < desired:
         words += [supply.in_words(len(state.slots), granted), *supply.sentences()]

@@ -15,6 +15,7 @@ from app.driver.failover import END_S, LocalFailover
 from app.driver.failures import Failure
 from app.driver.interruption import Interruption
 from app.driver.progress import Committed
+from app.model.protocol import LongBatch
 
 
 class Clock:
@@ -283,3 +284,18 @@ def test_the_rows_of_a_batch_that_ran_again_are_told_with_the_plan(monkeypatch: 
         "A batch of store that had run for 95 s, with 12 of 80 tasks done, was interrupted and ran again at the new "
         "parallelism."
     )
+
+
+def test_what_keeps_a_long_batch_from_an_interruption_is_told_with_it() -> None:
+    def query(batch: LongBatch | None) -> Any:
+        return SimpleNamespace(
+            query=SimpleNamespace(key="sink"), batch_watcher=SimpleNamespace(now=lambda: batch)
+        )
+
+    long = query(LongBatch("sink", "id", "run", 17, 9_000, 1))
+    looped = Looped(long, query(None))
+    assert [each.kept for each in looped._long_batches()] == [""]
+    looped._failover._unproven["sink"] = (long, 1)
+    assert [each.kept for each in looped._long_batches()] == ["restarted"]
+    looped._steps.is_waiting = True
+    assert [each.kept for each in looped._long_batches()] == ["executors"]

@@ -1,4 +1,4 @@
-"""When a driver tells of its executors and of queries without data."""
+"""When a driver tells of its executors, of queries without data and of batches that take long."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from app.driver.failures import Failure
 from app.driver.gap_meter import GapMeter
 from app.driver.load import LoadNews, SparkFigures
 from app.driver.started_query import StartedQuery
-from app.model.protocol import ExecutorLoad
+from app.model.protocol import ExecutorLoad, LongBatch
 
 LOAD = ExecutorLoad("driver", "here", 1, 2, 3, 4, 5, 6, 7, 8)
+BATCH = LongBatch("sink", "id", "run", 17, 9_000, 1)
 
 
 class Clock:
@@ -34,30 +35,28 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_load_is_told_every_five_seconds_with_a_batch_or_without(clock: Clock) -> None:
     told: list[dict[str, Any]] = []
     figures: Any = SimpleNamespace(executors=lambda: (LOAD,))
-    news = LoadNews(figures, lambda **fields: told.append(fields), idle=lambda: ("sink",))
-    assert news.figures() == {"executor_loads": (LOAD,), "idle_queries": ("sink",)}, "the first batch has it"
+    news = LoadNews(
+        figures, lambda **fields: told.append(fields), idle=lambda: ("sink",), long_batches=lambda: (BATCH,)
+    )
+    known = {"executor_loads": (LOAD,), "idle_queries": ("sink",), "long_batches": (BATCH,)}
+    assert news.figures() == known, "the first batch has it"
     news.turn({})
     clock.s += 4.9
     assert news.figures() == {} and not told
     clock.s += 0.1
     news.turn({"executors": 2, "executors_wanted": 3})
-    assert told == [
-        {
-            "type": "executors",
-            "executor_loads": (LOAD,),
-            "idle_queries": ("sink",),
-            "executors": 2,
-            "executors_wanted": 3,
-        }
-    ]
+    assert told == [{"type": "executors", **known, "executors": 2, "executors_wanted": 3}]
     assert news.figures() == {}
     clock.s += 5
     assert news.figures() and len(told) == 1
 
 
 def test_queries_without_data_are_told_where_nothing_is_measured(clock: Clock) -> None:
-    news = LoadNews(None, lambda **_fields: None, idle=lambda: ("sink",))
-    assert news.figures() == {"executor_loads": (), "idle_queries": ("sink",)}
+    def unreadable() -> tuple[LongBatch, ...]:
+        raise ValueError("no such figure")
+
+    news = LoadNews(None, lambda **_fields: None, idle=lambda: ("sink",), long_batches=unreadable)
+    assert news.figures() == {"executor_loads": (), "idle_queries": ("sink",), "long_batches": ()}
 
 
 class Asked(StartedQuery):

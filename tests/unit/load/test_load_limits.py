@@ -10,7 +10,8 @@ import pytest
 from app.load import reported as loads
 from app.load import sentences
 from app.load.figures import WINDOW_MS
-from app.load.reported import EXECUTORS_KEPT, PHASES_KEPT, QUERIES_KEPT, TEXT_KEPT, TOPIC_KEPT
+from app.load.long_batches import TEXT_KEPT
+from app.load.reported import EXECUTORS_KEPT, PHASES_KEPT, QUERIES_KEPT, TOPIC_KEPT
 from app.model.protocol import TOPICS_TOLD, ExecutorLoad, Report, VertexBatch
 from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, two_sinks
