@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession, functions as F
 
 source, out, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.config("spark.sql.shuffle.partitions", 4).getOrCreate()
-slow = F.udf(lambda v: (time.sleep(0.05), v)[1], "long")
+slow = F.udf(lambda v: (time.sleep(0.1), v)[1], "long")
 rows = spark.readStream.schema("v LONG, at TIMESTAMP").json(f"{source}/*")
 counts = (
     rows.select(slow("v").alias("v"), "at").withWatermark("at", "10 seconds")
@@ -121,7 +121,7 @@ def test_a_backlog_out_of_order_has_the_rows_of_plain_spark(deployment: Deployme
     wait_for("the first batch", (offsets / "0").exists)
     wait_for("the query", lambda: len(deployment.job()["vertices"]) == 3)
     names = [vertex["name"] for vertex in deployment.job()["vertices"]]
-    assert deployment.put(dict.fromkeys(names, (1, 4)), "more").is_success
+    assert deployment.put(dict.fromkeys(names, (1, 2)), "less").is_success
     wait_for("the rescale", lambda: deployment.history()[0]["terminalState"] == "COMPLETED", 300)
     record = deployment.history()[0]
     assert (record["rung"], record["reprocessedRecords"]) == ("batch-interrupted", ROWS[0]), record
@@ -129,7 +129,7 @@ def test_a_backlog_out_of_order_has_the_rows_of_plain_spark(deployment: Deployme
     wait_for("the second batch", (offsets / "1").exists)
     os.kill(deployment.job()["driverPid"], signal.SIGKILL)
     wait_for("the second heap", (directory / "checkpoint" / "commits" / "1").exists, 300)
-    assert deployment.put(dict.fromkeys(names, (1, 2)), "fewer").is_success
+    assert deployment.put(dict.fromkeys(names, (1, 4)), "more").is_success
     source.add(2)
     wait_for("the last windows", (directory / "checkpoint" / "commits" / "3").exists, 300)
     assert stored(directory) == expected
