@@ -46,7 +46,8 @@ def _records_of(
             valves.setdefault(valve.vertex_id, []).append(operator)
     found = Records()
     for source in query.streams:
-        leaves = [each for valve in valves.get(source.id, ()) for each in below(valve) if not each.children]
+        own = [each for each in valves.get(source.id, ()) if each.valve and not each.valve.is_front]
+        leaves = [each for valve in own for each in below(valve) if not each.children]
         found.taken[source.id] = read.get(source.id, total(each.rows for each in leaves))
     if isinstance(query.sink.operation, PlannedSpec):
         _of_program(query, valves, found)
@@ -82,7 +83,7 @@ def _of_program(query: Query, valves: Mapping[str, Sequence[Operator]], found: R
         if not vertex.is_source:
             entries = [each for valve in own for each in _entries(valve)]
             found.taken[vertex.id] = total(each.rows for each in entries)
-        ends = [_end(valve) for valve in own]
+        ends = dict.fromkeys(map(_end, own))
         found.given[vertex.id] = total(each.rows for each in ends)
     sink = query.sink.id
     at_sink = [each.children[0] for each in valves.get(sink, ())]
@@ -108,8 +109,12 @@ def _entries(valve: Operator) -> list[Operator]:
 def _end(valve: Operator) -> Operator:
     """The last operator whose rows all are those of ``valve``'s vertex."""
     last = valve
+    assert valve.valve is not None
+    own_id = valve.valve.vertex_id
     for node in valve.above:
-        if node.valve is not None or _is_of_state(node) or node.kind == "Union":
+        # A source has two, one over the other.
+        is_others = node.valve is not None and node.valve.vertex_id != own_id
+        if is_others or _is_of_state(node) or node.kind == "Union":
             break
         last = node
     return last
@@ -237,6 +242,10 @@ def vertex_batches(
         own, tasks = work[vertex.id]
         heads = [stage for stage in own if members[stage.stage_id][0] == vertex.id]
         tails = [stage for stage in own if members[stage.stage_id][-1] == vertex.id]
+        if behind := _behind(vertex.id, rows, own) if vertex.is_source else []:
+            # Its rows are spread within it: they come to the one and leave the other.
+            heads = [stage for stage in heads if stage not in behind]
+            tails = [stage for stage in tails if stage in behind]
         is_alone = not vertex.is_source or all(
             _sources_in(query, members[each.stage_id]) == 1 for each in heads
         )
@@ -281,6 +290,12 @@ def _backlog(source: SourceTold | None) -> dict[str, Any]:
 def _members(stage: Stage, rows: Collection[Rows]) -> list[str]:
     """The vertices with valves in a stage, inputs first."""
     return list(dict.fromkeys(valve.vertex_id for valve in rows if valve.rdd_id in stage.rdd_ids))
+
+
+def _behind(source_id: str, rows: Collection[Rows], own: Sequence[Stage]) -> list[Stage]:
+    """The stages of a source that begin with its rows spread."""
+    fronts = {each.rdd_id for each in rows if each.vertex_id == source_id and each.is_front and each.shuffles}
+    return [stage for stage in own if fronts & stage.rdd_ids]
 
 
 def _sources_in(query: Query, members: Sequence[str]) -> int:

@@ -132,7 +132,7 @@ def running(writer: DataStreamWriter, table: str | None = None, **numbers: int) 
     replace_frame(writer, insert_valves(frame, vertices, ids, parallelism))
     started = writer.toTable(table) if table else writer.start()
     try:
-        valves = Valves(started, query)
+        valves = Valves(started, query, parallelism)
         figures = SparkFigures(frame.sparkSession.sparkContext)
         yield Running(started, query, valves, figures, random.Random(21))
     finally:
