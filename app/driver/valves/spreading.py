@@ -2,9 +2,9 @@
 
 A valve only joins parts. So a source of one file a batch, a topic of one partition or a socket has one task, which does
 the work of all that is behind it up to the next shuffle, too. A valve behind the source can spread the rows by a
-shuffle, round robin. That costs 10 to 30 ms a batch and 1 to 3 µs a row, and pays where what is behind takes much longer
-than what reads. Only a batch that was spread tells how long each of both takes: so it is tried where the task is long,
-and ends where it does not pay, for the longer the more often.
+shuffle, round robin. That costs 10 to 30 ms a batch and 1 to 3 µs a row, and pays where what is behind takes much
+longer than what reads. Only a batch that was spread tells how long each of both takes: so it is tried where the task is
+long, and ends where it does not pay, for the longer the more often.
 """
 
 from __future__ import annotations

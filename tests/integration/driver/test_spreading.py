@@ -13,13 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from app.model.jobgraph import Role
+from app.model.planned import PlannedVertex
 from tests.integration.driver.documents import slow_files
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.sink_support import spark_session
+from tests.integration.driver.test_program_attempt import job
 from tests.integration.driver.valve_support import Ran, Running, running, until
 from tests.outputs import rows_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 ROWS = 60
 
@@ -89,12 +92,35 @@ def tasks_of(batch: dict[str, Any]) -> list[int]:
     return [each["tasks"] for each in batch["vertices"]]
 
 
-def test_batches_of_one_file_become_wide_and_stay_exact(rig: Bench) -> None:
-    """A graph whose batches have one file, then a kill, then many files in each batch."""
-    (rig.directory / "in").mkdir()
+PROGRAM = """
+import sys, time
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.getOrCreate()
+work = F.udf(lambda v: (time.sleep(0.004), v)[1], "long")
+files = spark.readStream.schema("v LONG").json(sys.argv[1])
+rows = files.select(work("v").alias("v")).writeStream.queryName("store").format("parquet")
+rows.option("path", sys.argv[2]).start().awaitTermination()
+"""
+VERTICES = (PlannedVertex("in", Role.SOURCE, "json"), PlannedVertex("store", Role.SINK, "parquet", ("in",)))
+
+
+def program(rig: Bench) -> dict[str, Any]:
+    return job(rig, PROGRAM, VERTICES, args=[str(rig.directory / name) for name in ("in", "out")])
+
+
+def graph(rig: Bench) -> dict[str, Any]:
     sink = {"format": "parquet", "path": str(rig.directory / "out")}
-    document = slow_files(rig.directory, rig.artifacts_dir, sink, row_s=0.004)
-    wide = {"files": 4, "work": 4, "store": 4}
+    return slow_files(rig.directory, rig.artifacts_dir, sink, row_s=0.004)
+
+
+@pytest.mark.parametrize("is_program", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_batches_of_one_file_become_wide_and_stay_exact(rig: Bench, is_program: bool) -> None:
+    """Batches of one file, then a kill, then many files in each batch."""
+    (rig.directory / "in").mkdir()
+    document = (program if is_program else graph)(rig)
+    wide = dict.fromkeys(("in", "files", "work", "store"), 4)
+    # A source of a program has all that is done with its rows, too.
+    alone, spread, joined = ([1] * 2, [4] * 2, [4] * 2) if is_program else ([1] * 3, [1, 4, 4], [4] * 3)
     numbers = count()
 
     def add(files: int) -> dict[str, Any]:
@@ -112,19 +138,25 @@ def test_batches_of_one_file_become_wide_and_stay_exact(rig: Bench) -> None:
         raise AssertionError(f"the last one has {tasks_of(batch)}")
 
     driver = rig.start(document, wide)
-    assert tasks_of(add(1)) == [1, 1, 1]
-    spread = until_tasks([1, 4, 4], 1)
-    source, work, _ = spread["vertices"]
-    assert (source["spread_parts"], work["spread_parts"]) == (1, None)
-    assert (source["records_in"], source["records_out"], work["records_in"]) == (ROWS_OF_FILE,) * 3
-    assert work["busy_ms"] > source["busy_ms"] and spread["not_followed"] == {}
+    assert tasks_of(add(1)) == alone
+    batch = until_tasks(spread, 1)
+    source, *others = batch["vertices"]
+    assert [each["spread_parts"] for each in batch["vertices"]] == [1, *[None] * len(others)]
+    assert (source["records_in"], source["records_out"], others[0]["records_in"]) == (ROWS_OF_FILE,) * 3
+    works = source if is_program else others[0]
+    assert 2 * works["busy_ms"] > sum(each["busy_ms"] for each in batch["vertices"])
+    assert batch["not_followed"] == {}
     add_file(rig.directory / "in", next(numbers))
     driver.kill()
     rig.start(document, wide, attempt=2)
-    until_tasks([1, 4, 4], 1)
-    until_tasks([4, 4, 4], 8)
-    # Then one stage reads files and works on their rows: there are no bytes in between.
-    assert any(add(8)["vertices"][1]["bytes_in"] is None for _ in range(6))
+    until_tasks(spread, 1)
+    until_tasks(joined, 8)
+    # Then one stage reads files and works on their rows. A program does not tell of it: batches of one file do.
+    assert is_program or any(add(8)["vertices"][1]["bytes_in"] is None for _ in range(6))
+    if is_program:
+        for _ in range(3):
+            add(8)
+        until_tasks(alone, 1)
     rows = next(numbers) * ROWS_OF_FILE
     wait_for("all rows", lambda: len(rows_of(rig.directory / "out")) >= rows)
     assert sorted(row["v"] for row in rows_of(rig.directory / "out")) == list(range(rows))
