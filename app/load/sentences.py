@@ -131,7 +131,7 @@ def spread_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[st
     """On the sources of a query that had too few parts in its last batch."""
     return [
         f"Rows of {each.vertex_id if vertex is None else vertex.name} are spread over {each.parallelism} tasks behind "
-        f"it, because its {each.spread_parts} part(s) are fewer than these."
+        f"it, because it had only {'1 part' if each.spread_parts == 1 else f'{each.spread_parts} parts'}."
         for each in batches
         if each.spread_parts is not None
         for vertex in [graph.by_id.get(each.vertex_id)]

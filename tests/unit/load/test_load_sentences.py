@@ -196,7 +196,11 @@ def test_a_job_that_has_said_that_it_is_idle_is_not_said_to_hang() -> None:
     [
         (
             {"spread_parts": 1},
-            "Rows of source are spread over 4 tasks behind it, because its 1 part(s) are fewer than these.",
+            "Rows of source are spread over 4 tasks behind it, because it had only 1 part.",
+        ),
+        (
+            {"spread_parts": 2},
+            "Rows of source are spread over 4 tasks behind it, because it had only 2 parts.",
         ),
         (
             {"intake_limit": 5_000, "intake_unit": "rows"},
