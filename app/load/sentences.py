@@ -74,7 +74,9 @@ def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: i
             # That batch is told of, and what the last minute was like says nothing any more.
             continue
         found += query_sentences(trend, vertices, query=name, is_idle=is_idle)
-        found += [] if is_idle else intake_sentences(query.latest.report.vertices, graph)
+        if not is_idle:
+            found += spread_sentences(query.latest.report.vertices, graph)
+            found += intake_sentences(query.latest.report.vertices, graph)
     return found
 
 
@@ -137,6 +139,17 @@ def backlog_sentence(trend: QueryTrend, query: str = "") -> str | None:
         done = f"and are worked off in {duration_in_words(left_ms)} at this rate"
         return f"{_subject(query)} catches up: {waits}, {done}."
     return f"{_subject(query)} does not catch up: {waits}, and their number stays about the same."
+
+
+def spread_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[str]:
+    """On the sources of a query that had too few parts in its last batch."""
+    return [
+        f"Rows of {each.vertex_id if vertex is None else vertex.name} are spread over {each.parallelism} tasks behind "
+        f"it, because it had only {'1 part' if each.spread_parts == 1 else f'{each.spread_parts} parts'}."
+        for each in batches
+        if each.spread_parts is not None
+        for vertex in [graph.by_id.get(each.vertex_id)]
+    ]
 
 
 def intake_sentences(batches: Sequence[VertexBatch], graph: JobGraph) -> list[str]:

@@ -70,7 +70,8 @@ class DriverSpec:
     name of the server's data directory.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``batch_target_ms``: see `app.driver.intake`. ``rescale_max_wait_ms`` (0: for ever) and
-    ``batch_interruptible`` (None: by the sink): see `app.driver.interruption`.
+    ``batch_interruptible`` (None: by the sink): see `app.driver.interruption`. ``spread_sources``: rows of a source
+    may be spread, see `app.driver.valves.spreading`.
     ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md). ``since_ms``: when the change began that
     the attempt is for, 0 if that is not known. ``on_trial``: the graph has the vertices of the version before, and each
@@ -99,6 +100,7 @@ class DriverSpec:
     batch_target_ms: int | None = None
     rescale_max_wait_ms: int = 0
     batch_interruptible: bool | None = None
+    spread_sources: bool = True
     available_now: bool = False
     measure_load: bool = True
     executors: int = 0
@@ -184,8 +186,9 @@ class VertexBatch:
     with most of them, and ``lag_max_rows``: of the partition with most. Of files ``backlog_files`` and
     ``backlog_bytes`` are those that no batch has read, and ``backlog_rows`` is an estimate. ``intake_limit``: the most
     ``intake_unit``, rows or files, that a source gives to the next batch, if Slotwise has set a limit; ``intake_why``:
-    why not, where batches take longer than they should. ``by_task``: None if it is not known, or if the query
-    has more than `TASKS_TOLD` tasks.
+    why not, where batches take longer than they should. ``spread_parts``: of a source whose rows were spread over the
+    tasks behind it, in how many parts it has read them. ``by_task``: None if it is not known, or if the query has more
+    than `TASKS_TOLD` tasks.
     """
 
     vertex_id: str
@@ -208,6 +211,7 @@ class VertexBatch:
     intake_limit: int | None = None
     intake_unit: str = ""
     intake_why: IntakeReason = ""
+    spread_parts: int | None = None
     by_task: TaskWork | None = None
 
 

@@ -43,7 +43,7 @@ class Shared:
 
     ``may_commit`` raises if the job is somebody else's. ``limit_ms``: for how long a batch may run; 0: for ever.
     ``target_ms``: for how long one should run, see `app.driver.intake.Intake`. ``max_wait_ms``, ``interruptible``: see
-    `app.driver.interruption`.
+    `app.driver.interruption`. ``may_spread``: see `app.driver.valves.spreading`.
     ``places`` makes those of some state on a cluster, for a key; None: state is in this process. ``measure_load``: see
     `app.driver.load.SparkFigures.in_full`. ``since_ms``: as `GapMeter` has it, of a query that is started now.
     ``epoch``: of the job's owner.
@@ -56,6 +56,7 @@ class Shared:
     target_ms: int | None = None
     max_wait_ms: int = 0
     interruptible: bool | None = None
+    may_spread: bool = True
     measure_load: bool = True
     between_batches: Callable[[], None] = lambda: None
     places: Callable[[str], StatePlaces] | None = None
@@ -128,8 +129,9 @@ class Asked:
     def files_may_be_gone(self) -> bool:
         return may_be_gone(self.session, options_of_sources(self.frame))
 
-    def frame_at(self, parallelism: Mapping[str, int]) -> DataFrame:
-        """The frame of a run that begins at these numbers, by vertex id, with valves.
+    def frame_at(self, parallelism: Mapping[str, int], *, may_spread: bool) -> DataFrame:
+        """The frame of a run that begins at these numbers, by vertex id, with valves. ``may_spread``: those too that
+        can spread the rows of a source.
 
         Raises:
             DriverError: a vertex of a document cannot be built.
@@ -137,7 +139,7 @@ class Asked:
         if (built := self.upkeep.build(parallelism)) is not None:
             return built
         ids = {vertex.name: vertex.id for vertex in self.query.flow}
-        return insert_valves(self.frame, self.vertices, ids, parallelism)
+        return insert_valves(self.frame, self.vertices, ids, parallelism, may_spread=may_spread)
 
     @contextmanager
     def state_partitions(self) -> Iterator[None]:

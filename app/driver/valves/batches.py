@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from app.driver.failures import Failure
 from app.driver.gateway import BatchRun
-from app.driver.load import SparkFigures
+from app.driver.load import SparkFigures, Stage
 from app.driver.progress import SourceTold, StateTold, measured
 from app.driver.valves.operators import python_functions
 from app.driver.valves.query_valves import Rows, Valves
+from app.driver.valves.spreading import SourceRun, Spreader, source_run
 from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
@@ -23,11 +25,14 @@ id."""
 class BatchReader:
     """Reads the batches of one run of a query, in the thread of its attempt."""
 
-    def __init__(self, query: Query, valves: Valves, figures: SparkFigures, run_id: str) -> None:
+    def __init__(
+        self, query: Query, valves: Valves, figures: SparkFigures, run_id: str, *, may_spread: bool = False
+    ) -> None:
         self._query = query
         self._valves = valves
         self._figures = figures
         self._run_id = run_id
+        self._spreader = Spreader() if may_spread else None
         self._judged = 0
         self._faults: Faults = {}
         self._before: Faults = {}
@@ -65,7 +70,30 @@ class BatchReader:
             self._judged = run.plan.number
             self._before = self._faults
             self._faults = faults(self._query, run.plan.parallelism, rows, removed, found)
+            work = partial(self._spread, run.plan.parallelism, rows, stages, found)
+            found = measured("the parts of sources", work, found)
         return found
+
+    def _spread(
+        self,
+        numbers: Mapping[str, int],
+        rows: Mapping[str, Rows],
+        stages: Sequence[Stage],
+        found: tuple[VertexBatch, ...],
+    ) -> tuple[VertexBatch, ...]:
+        """Decide whose rows are spread from now on. ``found`` with the parts of the sources whose rows were."""
+        if self._spreader is None:
+            return found
+        given = {each.vertex_id: each.records_in or 0 for each in found}
+        runs: dict[str, SourceRun] = {}
+        for source_id, (own, front) in self._valves.spread_at(numbers).items():
+            if own in rows and front in rows:
+                known = {"parallelism": numbers[source_id], "rows": given[source_id]}
+                if (made := source_run(rows[own], rows[front], stages, **known)) is not None:
+                    runs[source_id] = made
+        self._valves.spread(self._spreader.note(runs))
+        parts = {key: one.parts for key, one in runs.items() if one.is_spread and one.lacks_parts}
+        return tuple(replace(each, spread_parts=parts.get(each.vertex_id)) for each in found)
 
     def with_functions(self, crash: Failure) -> Failure:
         """With the Python functions that the batch ran. Nothing tells which of them a worker was in."""

@@ -3,7 +3,8 @@
 There is one above each source and above each operator that keeps state, for the stage that begins there. Above
 whatever else Spark may shuffle before, there is one that follows the vertex before it. The last is for the sink.
 All but the last are narrow: they bring a stage's partitions together in fewer tasks, without a shuffle. Below an
-operator with a barrier there is one that always shuffles.
+operator with a barrier there is one that always shuffles. Over that of a source there is a second one, without effect
+until the rows of the source are spread (`app.driver.valves.spreading`).
 """
 
 from __future__ import annotations
@@ -75,6 +76,18 @@ def is_barrier(node: Node) -> bool:
     return node.kind in _WITH_BARRIER and bool(node.spark.isBarrier())
 
 
+def spreadable(root: Node) -> set[int]:
+    """The `id` of each source with something behind it that runs in its stage, other than the sink. That has a valve
+    of its own, and what the rows go to tasks by elsewhere is said by the program or by Spark."""
+    return {
+        id(child)
+        for node in walk(root)
+        if node.part not in (Part.SHUFFLE, Part.NARROW, Part.ONE) and not is_barrier(node)
+        for child in node.children
+        if child.part is Part.SOURCE
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """``vertex_id``: empty at a valve that follows others. ``before``: the tasks of the stage that comes to the valve;
@@ -94,8 +107,9 @@ class Label:
     def of(cls, text: str) -> Label:
         return cls(**json.loads(text))
 
-    def setting(self, parallelism: Mapping[str, int]) -> tuple[int, bool]:
-        """The number of the valve, and whether it shuffles. ``parallelism`` is by vertex id."""
+    def setting(self, parallelism: Mapping[str, int], *, is_spread: bool = False) -> tuple[int, bool]:
+        """The number of the valve, and whether it shuffles. ``parallelism`` is by vertex id. ``is_spread``: it does
+        where its vertex has the tasks of the source before it, too."""
         if not self.vertex_id:
             assert self.before is not None
             return tasks(self.before, parallelism), self.spreads
@@ -105,7 +119,7 @@ class Label:
         before = tasks(self.before, parallelism)
         if number > before:
             return number, not self.is_capped
-        return number, number < before and not self._joins(number, parallelism)
+        return number, is_spread or (number < before and not self._joins(number, parallelism))
 
     def _joins(self, number: int, parallelism: Mapping[str, int]) -> bool:
         """Whether it is a union of stages of ``number`` tasks each: these go together without a shuffle."""
@@ -119,9 +133,11 @@ def insert_valves(
     vertices: Sequence[PlannedVertex],
     ids: Mapping[str, str],
     parallelism: Mapping[str, int],
+    *,
+    may_spread: bool = True,
 ) -> DataFrame:
     """``frame`` with valves for ``vertices``, which `read_query` has read from it. ``ids``: by the name of a vertex;
-    ``parallelism``: by its id.
+    ``parallelism``: by its id. ``may_spread``: the rows of a source may be.
 
     It has to be started at once: the settings of its session that valves need are set here.
 
@@ -137,6 +153,7 @@ def insert_valves(
     _prepare(frame.sparkSession)
     jvm: Any = frame.sparkSession._jvm
     own = own_stage(root)
+    spreads = spreadable(root) if may_spread else set()
 
     def valve(child: Any, label: Label) -> Any:
         number, shuffle = label.setting(parallelism)
@@ -155,7 +172,9 @@ def insert_valves(
                 inputs = [valve(each, label) for each in inputs]
             found = with_children(jvm, found, inputs)
         if node.part in VERTEX:
-            return valve(found, Label(vertex_ids[id(node)]))
+            vertex_id = vertex_ids[id(node)]
+            found = valve(found, Label(vertex_id))
+            return valve(found, Label(vertex_id, before=vertex_id)) if id(node) in spreads else found
         if node.part is Part.MAYBE or (node.part is Part.SHUFFLE and node is not own):
             return valve(found, Label(before=width(node, vertex_ids)))
         return found

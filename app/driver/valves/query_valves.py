@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +32,20 @@ class Rows:
 class Valves:
     """The valves of one query. One thread may set them while another reads what a batch had."""
 
-    def __init__(self, started: StreamingQuery, query: Query) -> None:
-        """``started`` is ``query`` with valves in its plan."""
+    def __init__(
+        self, started: StreamingQuery, query: Query, parallelism: Mapping[str, int] | None = None
+    ) -> None:
+        """``started`` is ``query`` with valves in its plan, at these numbers. Without them no rows are spread before
+        they are set."""
         self._query = query
         self._execution = execution_of(started)
         self._jvm: Any = SparkContext._jvm
         self._lock = threading.Lock()
         self._wanted: Mapping[str, int] | None = None
+        self._numbers = parallelism
+        # The sources whose rows are spread, and where: those of each by the place of the valve.
+        self._spread: frozenset[str] = frozenset()
+        self._fronts: dict[int, str] = {}
         # Each repartition of the streaming plan in its order; without a label, the job itself has put it there.
         self._all: list[tuple[Label | None, Valve]] = []
         self._forms: dict[str, list[int]] = {}
@@ -74,6 +81,26 @@ class Valves:
             self._wanted = dict(parallelism)
         return self.apply_pending()
 
+    def spread(self, sources: Collection[str]) -> None:
+        """Let the rows of these sources, and of no others, be spread from the next batch that is planned."""
+        with self._lock:
+            if self._spread == frozenset(sources):
+                return
+            self._spread = frozenset(sources)
+            if self._wanted is None:
+                self._wanted = self._numbers
+        self.apply_pending()
+
+    def spread_at(self, parallelism: Mapping[str, int]) -> dict[str, tuple[str, str]]:
+        """Where rows can be spread: the label of the valve of each such source, by its id, and that of the one behind
+        it, which lets them pass at these numbers of tasks."""
+        found = {}
+        for place, source_id in self._fronts.items():
+            label = self._all[place][0]
+            if label is not None and not label.setting(parallelism)[1]:
+                found[source_id] = (Label(source_id).text, label.text)
+        return found
+
     def apply_pending(self) -> bool:
         """Do what could not be done before; whether it is done.
 
@@ -83,11 +110,13 @@ class Valves:
         with self._lock:
             if not self._all:
                 self._all = self._find()
-            mine = [(label, valve) for label, valve in self._all if label is not None]
+                self._fronts = self._find_fronts()
+            mine = [(place, label) for place, (label, _) in enumerate(self._all) if label is not None]
             if self._wanted is not None and mine:
-                for label, valve in mine:
-                    valve.set(*label.setting(self._wanted))
-                self._wanted = None
+                for place, label in mine:
+                    is_spread = self._fronts.get(place) in self._spread
+                    self._all[place][1].set(*label.setting(self._wanted, is_spread=is_spread))
+                self._numbers, self._wanted = self._wanted, None
             return bool(mine)
 
     def _find(self) -> list[tuple[Label | None, Valve]]:
@@ -101,6 +130,22 @@ class Valves:
                     raise DriverError(
                         f"Spark's plan has no valve for vertex {vertex.name}.", vertex=vertex.name
                     )
+        return found
+
+    def _find_fronts(self) -> dict[int, str]:
+        sources = {vertex.id for vertex in self._query.streams}
+        found = {}
+        for label, valve in self._all:
+            if label is None or label.before is not None or label.vertex_id not in sources or valve.above < 0:
+                continue
+            front = self._all[valve.above][0]
+            if (
+                front is not None
+                and front.vertex_id
+                and front.before == label.vertex_id
+                and not front.spreads
+            ):
+                found[valve.above] = label.vertex_id
         return found
 
     # -- of a batch

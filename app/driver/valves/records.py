@@ -70,7 +70,8 @@ def records_of(
             valves.setdefault(valve.vertex_id, []).append(operator)
     found = Records()
     for source in query.streams:
-        leaves = [each for valve in valves.get(source.id, ()) for each in below(valve) if not each.children]
+        own = [each for each in valves.get(source.id, ()) if each.valve and not each.valve.is_front]
+        leaves = [each for valve in own for each in below(valve) if not each.children]
         counted = Count.at(leaves)
         found.taken[source.id] = counted._replace(rows=read.get(source.id, counted.rows))
     if isinstance(query.sink.operation, PlannedSpec):
@@ -106,7 +107,7 @@ def _of_program(query: Query, valves: Mapping[str, Sequence[Operator]], found: R
         own = valves.get(vertex.id, ())
         if not vertex.is_source:
             found.taken[vertex.id] = Count.at(each for valve in own for each in _entries(valve))
-        found.given[vertex.id] = Count.at(_end(valve) for valve in own)
+        found.given[vertex.id] = Count.at(dict.fromkeys(map(_end, own)))
     sink = query.sink.id
     taken = Count.at(each.children[0] for each in valves.get(sink, ()))
     found.taken[sink] = taken if taken.rows is not None else _given_to(query, sink, found)
@@ -130,8 +131,12 @@ def _entries(valve: Operator) -> list[Operator]:
 def _end(valve: Operator) -> Operator:
     """The last operator whose rows all are those of ``valve``'s vertex."""
     last = valve
+    assert valve.valve is not None
+    own_id = valve.valve.vertex_id
     for node in valve.above:
-        if node.valve is not None or _is_of_state(node) or node.kind == "Union":
+        # A source has two, one over the other.
+        is_others = node.valve is not None and node.valve.vertex_id != own_id
+        if is_others or _is_of_state(node) or node.kind == "Union":
             break
         last = node
     return last

@@ -60,6 +60,12 @@ def vertex_batches(
     for vertex in query.flow:
         own = work[vertex.id]
         taken, given = records.taken_by(vertex.id), records.given_by(vertex.id)
+        if behind := _behind(vertex.id, rows, own.stages) if vertex.is_source else []:
+            # Its rows are spread within it: they come to the one and leave the other.
+            own = own._replace(
+                heads=[stage for stage in own.heads if stage not in behind],
+                tails=[stage for stage in own.tails if stage in behind],
+            )
         if vertex.is_source and any(_sources_in(query, members[each.stage_id]) > 1 for each in own.stages):
             # Nobody knows which of the sources has read or written the bytes of such a stage.
             own = own._replace(heads=[], tails=[])
@@ -141,6 +147,12 @@ def _backlog(source: SourceTold | None) -> dict[str, Any]:
 def _members(stage: Stage, rows: Collection[Rows]) -> list[str]:
     """The vertices with valves in a stage, inputs first."""
     return list(dict.fromkeys(valve.vertex_id for valve in rows if valve.rdd_id in stage.rdd_ids))
+
+
+def _behind(source_id: str, rows: Collection[Rows], own: Sequence[Stage]) -> list[Stage]:
+    """The stages of a source that begin with its rows spread."""
+    fronts = {each.rdd_id for each in rows if each.vertex_id == source_id and each.is_front and each.shuffles}
+    return [stage for stage in own if fronts & stage.rdd_ids]
 
 
 def _sources_in(query: Query, members: Sequence[str]) -> int:

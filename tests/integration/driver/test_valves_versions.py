@@ -28,6 +28,7 @@ FILES = (
     "test_graph_valves.py",
     "test_document_state.py",
     "test_interruption.py",
+    "test_spreading.py",
 )
 # PySpark 4.1 cannot redistribute state.
 DOCUMENTS = "test_driver_repartition.py::test_more_and_fewer_partitions_are_exact"

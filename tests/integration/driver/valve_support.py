@@ -137,7 +137,7 @@ def running(writer: DataStreamWriter, table: str | None = None, **numbers: int) 
     figures.executors()
     started = writer.toTable(table) if table else writer.start()
     try:
-        valves = Valves(started, query)
+        valves = Valves(started, query, parallelism)
         yield Running(started, query, valves, figures, random.Random(21))
     finally:
         started.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -67,6 +68,42 @@ def test_rows_that_are_forwarded_move_only_between_vertices_of_different_paralle
 def test_rows_that_are_to_be_spread_always_move() -> None:
     for label in (Label("named", before="counts", spreads=True), Label("named", spreads=True)):
         assert label.setting({"counts": 2, "named": 2}) == (2, True)
+
+
+def valves_of(query: Query, *labels: Label | None) -> tuple[Any, list[tuple[int, bool]]]:
+    """Valves in a line, from the sink on, and the settings that they get."""
+    settings = [(0, False)] * len(labels)
+
+    def setter(place: int) -> Callable[[int, bool], None]:
+        return lambda number, shuffle: settings.__setitem__(place, (number, shuffle))
+
+    valves: Any = Valves(MagicMock(spec=["_jsq"]), query)
+    valves._all = [
+        (label, SimpleNamespace(above=place - 1, set=setter(place))) for place, label in enumerate(labels)
+    ]
+    valves._fronts = valves._find_fronts()
+    return valves, settings
+
+
+def test_rows_of_a_source_are_spread_by_the_valve_behind_it_where_that_lets_them_pass() -> None:
+    query, names = graph()
+    numbers, named, store = (names[name].id for name in ("numbers", "named", "store"))
+    # Of a document, and of a program, in which nothing else than the source has a vertex up to the sink.
+    for front in (Label(named, before=numbers), Label(numbers, before=numbers)):
+        valves, settings = valves_of(query, Label(store, before=numbers), front, Label(numbers))
+        valves.spread({numbers})
+        valves.set(at(names))
+        assert settings == [(2, False), (2, True), (2, False)]
+        assert valves.spread_at(at(names)) == {numbers: (Label(numbers).text, front.text)}
+        valves.spread(())
+        assert settings == [(2, False)] * 3
+    # Here they move at these numbers whether they are spread or not.
+    valves, settings = valves_of(query, Label(named, before=numbers), Label(numbers))
+    valves.set(at(names, numbers=4))
+    assert settings == [(2, True), (4, False)] and valves.spread_at(at(names, numbers=4)) == {}
+    # And here they are moved by a document, by a program, or by a valve that goes by several vertices.
+    for behind in (Label(named, before=numbers, spreads=True), None, Label(before=numbers), Label(store)):
+        assert valves_of(query, behind, Label(numbers))[0].spread_at(at(names)) == {}
 
 
 def test_a_stage_with_state_goes_on_as_far_as_rows_do_not_move() -> None:

@@ -147,6 +147,51 @@ def test_the_shares_of_a_stage_are_its_time(
     assert sum(expected.values()) == busy_ms
 
 
+def test_a_source_whose_rows_are_spread_has_them_once() -> None:
+    """It has two stages: what reads, and what works on its rows."""
+    planned = (
+        PlannedVertex("files", Role.SOURCE, "json"),
+        PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("files",), True, 4),
+        PlannedVertex("out", Role.SINK, "noop", ("counts",)),
+    )
+    (query,) = queries(grown_program({"name": "p", "script": "job.py", "artifacts": ["job.py"]}, planned))
+    files, counts, out = (vertex.id for vertex in query.flow)
+    rows = [
+        Rows(files, 1, 1),
+        Rows(files, 2, 4, shuffles=True, is_front=True),
+        Rows(counts, 3, 4),
+        Rows(out, 4, 4, is_front=True),
+    ]
+    spread = ("FilterExec", 80, ("ShuffleExchangeExec", (2, 100), ("CoalesceExec", 1, scan(100))))
+    state = ("StateStoreSaveExec", {"numOutputRows": 7}, ("ShuffleExchangeExec", 80, spread))
+    plan: Plan = ("CoalesceExec", 4, ("CoalesceExec", 3, state))
+    stages = [
+        Stage(1, 1, 40, frozenset({1}), 0, 100, 0, 500, 700, StageTasks([40], [100], [100])),
+        Stage(
+            2,
+            4,
+            400,
+            frozenset({2}),
+            100,
+            80,
+            0,
+            701,
+            600,
+            StageTasks([95, 110, 95, 100], [25] * 4, [20] * 4),
+        ),
+        Stage(3, 4, 60, frozenset({3, 4}), 80, 0, 0, 601, 0, StageTasks([14, 16, 14, 16], [20] * 4)),
+    ]
+    found = told(query, rows, stages, operators=operators(plan, *rows))
+    assert flows(found) == {"files": (100, 80), "counts": (80, 7), "out": (7, None)}
+    source = found["files"]
+    assert (source.tasks, source.busy_ms, source.longest_task_ms) == (4, 440, 110)
+    assert (source.bytes_in, source.bytes_out, found["counts"].bytes_in) == (500, 600, 601)
+    # One task has read them all, and four have worked on them.
+    assert source.by_task is not None
+    assert (source.by_task.records_in, source.by_task.records_out) == ((100, 0, 0, 0), (20, 20, 20, 20))
+    assert source.by_task.busy_ms == (135, 110, 95, 100)
+
+
 def program() -> tuple[Query, list[str]]:
     """Two sources that are united and filtered, two operators with state, a sink."""
     planned = (

@@ -195,6 +195,14 @@ def test_a_job_that_has_said_that_it_is_idle_is_not_said_to_hang() -> None:
     ("told", "expected"),
     [
         (
+            {"spread_parts": 1},
+            "Rows of source are spread over 4 tasks behind it, because it had only 1 part.",
+        ),
+        (
+            {"spread_parts": 2},
+            "Rows of source are spread over 4 tasks behind it, because it had only 2 parts.",
+        ),
+        (
             {"intake_limit": 5_000, "intake_unit": "rows"},
             "source gives at most 5,000 rows to the next batch: more would take longer than slotwise.batch.target.",
         ),
@@ -215,11 +223,11 @@ def test_a_job_that_has_said_that_it_is_idle_is_not_said_to_hang() -> None:
         ),
     ],
 )
-def test_a_source_says_how_much_the_next_batch_gets_and_why_it_is_not_less(
+def test_a_source_says_how_much_the_next_batch_gets_why_it_is_not_less_and_where_rows_go(
     told: dict[str, Any], expected: str
 ) -> None:
     job = Reporting()
-    job.batch(0, 1, 100, vertices=(VertexBatch(job.source, 1, 1, 100, 100, **told),))
+    job.batch(0, 1, 100, vertices=(VertexBatch(job.source, 4, 1, 100, 100, **told),))
     assert load_sentences(job.load, job.graph, {}, at_ms(2))[-1:] == [expected]
     job.load.note(Report(99, at_ms(2), "executors", idle_queries=(job.source,)), 1, job.graph, at_ms(2))
     assert load_sentences(job.load, job.graph, {}, at_ms(3)) == [], "it has nothing to do"
