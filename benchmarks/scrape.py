@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.model.jobgraph import JobGraph, JobType
-from app.model.protocol import ExecutorLoad, VertexBatch
+from app.model.measured import ExecutorLoad, VertexBatch
 from app.model.status import JobStatus
 from app.model.value import evolve
 from app.plugins.prometheus import exposition

@@ -27,7 +27,8 @@ from app.driver.session import is_stopped
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
-from app.model.protocol import KeptReason, LongBatch, Orders, VertexBatch
+from app.model.measured import KeptReason, LongBatch, VertexBatch
+from app.model.protocol import Orders
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from app.driver.gateway import Gateway
 from app.driver.interruption import Interrupter
 from app.driver.progress import measured, records_between
 from app.model.analysis import Query
-from app.model.protocol import BATCHES_TOLD, KeptReason, LongBatch
+from app.model.measured import BATCHES_TOLD, KeptReason, LongBatch
 
 LONG_S: Final = 5.0
 """A batch that has run for longer is told of."""

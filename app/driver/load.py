@@ -20,7 +20,7 @@ from app.driver.progress import measured
 from app.driver.scala import class_loader, made, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
 from app.driver.valves.query_valves import Rows
-from app.model.protocol import ExecutorLoad, LongBatch
+from app.model.measured import ExecutorLoad, LongBatch
 
 _EVERY_S: Final = 5.0
 _LATEST_JOBS: Final = 32

@@ -13,7 +13,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from app.driver.failures import one_line
-from app.model.protocol import TOPICS_TOLD, IntakeReason
+from app.model.measured import TOPICS_TOLD, IntakeReason
 
 log = logging.getLogger(__name__)
 

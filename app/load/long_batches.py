@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from app.model.protocol import BATCHES_TOLD, LongBatch, Report
+from app.model.measured import BATCHES_TOLD, LongBatch
+from app.model.protocol import Report
 
 TEXT_KEPT: Final = 100
 """Characters of ids and names."""

@@ -19,7 +19,8 @@ from app.load.steps import LoadSteps
 from app.load.subtasks import Subtasks, within_limit
 from app.load.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 from app.model.jobgraph import JobGraph, JobVertex
-from app.model.protocol import TASKS_TOLD, TOPICS_TOLD, ExecutorLoad, Report, TaskWork, VertexBatch
+from app.model.measured import TASKS_TOLD, TOPICS_TOLD, ExecutorLoad, TaskWork, VertexBatch
+from app.model.protocol import Report
 
 SPANS_KEPT: Final = 64
 SPAN_MS: Final = 2_000

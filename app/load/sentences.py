@@ -10,7 +10,7 @@ from typing import Final
 from app.load.figures import QueryTrend, VertexRates, trend_of, vertex_rates
 from app.load.reported import Load
 from app.model.jobgraph import JobGraph
-from app.model.protocol import IntakeReason, VertexBatch
+from app.model.measured import IntakeReason, VertexBatch
 from app.model.sentences import duration_in_words
 
 LIMITED_MS: Final = 800

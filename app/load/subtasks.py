@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Final
 
-from app.model.protocol import TaskWork
+from app.model.measured import TaskWork
 
 FIGURES: Final = tuple(field.name for field in fields(TaskWork))
 RECENT_MS: Final = 60_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from app.model.jobgraph import JobVertex
-from app.model.protocol import VertexBatch
+from app.model.measured import VertexBatch
 
 
 class Work(NamedTuple):

@@ -8,7 +8,7 @@ import httpx
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from app.model.protocol import ExecutorLoad
+from app.model.measured import ExecutorLoad
 from tests.contract.world import World, eventually
 
 Told = dict[str, Metric]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.model.protocol import ExecutorLoad
+from app.model.measured import ExecutorLoad
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually
 
 

@@ -16,7 +16,8 @@ from app.api.render.metrics import (
     vertex_metrics,
 )
 from app.load.reported import Load
-from app.model.protocol import ExecutorLoad, Report, VertexBatch
+from app.model.measured import ExecutorLoad, VertexBatch
+from app.model.protocol import Report
 from app.model.status import JobStatus
 from app.worker.views import JobView
 from tests.unit.load.reporting import Reporting, at_ms

@@ -18,7 +18,8 @@ from app.api.schema.jobs import AggregatedMetric, Executor, Executors, LoadHisto
 from app.load.figures import WINDOW_MS, VertexRates, trend_of, vertex_rates
 from app.load.reported import ExecutorsLoad, total_backlog
 from app.model.jobgraph import JobVertex
-from app.model.protocol import ExecutorLoad, Report, VertexBatch
+from app.model.measured import ExecutorLoad, VertexBatch
+from app.model.protocol import Report
 from app.model.status import JobStatus
 from app.worker.requests import long_batches
 from app.worker.views import JobView, TaskManager

@@ -15,7 +15,7 @@ from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.spreading import SourceRun, Spreader, source_run
 from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query
-from app.model.protocol import VertexBatch
+from app.model.measured import VertexBatch
 
 Faults = Mapping[str, str]
 """A sentence on each vertex that has other tasks in a batch than its plan says, or whose valve was removed, by its

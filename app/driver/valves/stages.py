@@ -16,7 +16,7 @@ from app.driver.valves.query_valves import Rows
 from app.driver.valves.records import Count, Records, records_of
 from app.driver.valves.times import times_by_task
 from app.model.analysis import Query
-from app.model.protocol import TASKS_TOLD, TaskWork, VertexBatch
+from app.model.measured import TASKS_TOLD, TaskWork, VertexBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Final, Literal
 from app.load.long_batches import SeenLongBatch
 from app.load.sentences import rows_in_words
 from app.model.analysis import Query, queries
+from app.model.measured import KeptReason
 from app.model.plan import Plan, change_in_words
-from app.model.protocol import KeptReason
 from app.model.rescale import RescaleRecord
 from app.model.sentences import duration_in_words
 from app.scheduler.adaptive.state import JobState, Rescaling, Restarting, StopWithSavepoint

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from app.documents.graph import parse_document
 from app.driver.load import SparkFigures
-from app.model.protocol import ExecutorLoad
+from app.model.measured import ExecutorLoad
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.sink_support import spark_session
 from tests.integration.driver.truths import by_name, compare

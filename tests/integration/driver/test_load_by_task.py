@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter
 
-from app.model.protocol import TaskWork
+from app.model.measured import TaskWork
 from tests.integration.driver.sink_support import spark_session
 from tests.integration.driver.valve_support import Ran, Running, running, until
 

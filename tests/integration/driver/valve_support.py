@@ -21,8 +21,8 @@ from app.driver.valves.shape import read_query
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
 from app.driver.valves.stages import Told, vertex_batches
 from app.model.analysis import Query, queries
+from app.model.measured import VertexBatch
 from app.model.planned import PlannedVertex
-from app.model.protocol import VertexBatch
 from tests.program_graphs import grown_program
 
 STATE_PARTITIONS = 4

@@ -15,7 +15,7 @@ from app.driver.failover import END_S, LocalFailover
 from app.driver.failures import Failure
 from app.driver.interruption import Interruption
 from app.driver.progress import Committed
-from app.model.protocol import LongBatch
+from app.model.measured import LongBatch
 
 
 class Clock:

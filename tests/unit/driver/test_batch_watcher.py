@@ -14,7 +14,7 @@ from app.driver.batch_watcher import LONG_S, BatchWatcher, rows_of, told_of_batc
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import Plans
 from app.model.analysis import queries
-from app.model.protocol import BATCHES_TOLD, LongBatch
+from app.model.measured import BATCHES_TOLD, LongBatch
 from tests.unit.scheduler.driving import chain
 
 (QUERY,) = queries(chain())

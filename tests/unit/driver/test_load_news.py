@@ -14,7 +14,7 @@ from app.driver.failures import Failure
 from app.driver.gap_meter import GapMeter
 from app.driver.load import LoadNews, SparkFigures
 from app.driver.started_query import StartedQuery
-from app.model.protocol import ExecutorLoad, LongBatch
+from app.model.measured import ExecutorLoad, LongBatch
 
 LOAD = ExecutorLoad("driver", "here", 1, 2, 3, 4, 5, 6, 7, 8)
 BATCH = LongBatch("sink", "id", "run", 17, 9_000, 1)

@@ -17,7 +17,7 @@ from app.driver.progress import (
     committed_of,
     measured,
 )
-from app.model.protocol import TOPICS_TOLD
+from app.model.measured import TOPICS_TOLD
 
 KAFKA = {
     "description": "KafkaV2[Subscribe[words]]",

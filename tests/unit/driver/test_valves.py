@@ -15,8 +15,8 @@ from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import queries
 from app.model.grapherrors import name_fault
 from app.model.jobgraph import Role
+from app.model.measured import VertexBatch
 from app.model.planned import PlannedVertex
-from app.model.protocol import VertexBatch
 from tests.program_graphs import grown_program
 
 

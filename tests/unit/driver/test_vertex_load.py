@@ -16,8 +16,8 @@ from app.driver.valves.stages import Told, vertex_batches
 from app.driver.valves.times import Part, shares_of_time
 from app.model.analysis import Query, queries
 from app.model.jobgraph import Role
+from app.model.measured import VertexBatch
 from app.model.planned import PlannedVertex
-from app.model.protocol import VertexBatch
 from tests.program_graphs import grown_program
 
 Plan = tuple[Any, ...]

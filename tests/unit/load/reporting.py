@@ -6,7 +6,8 @@ from typing import Any
 
 from app.load.reported import Load
 from app.model.jobgraph import JobGraph
-from app.model.protocol import Report, VertexBatch
+from app.model.measured import VertexBatch
+from app.model.protocol import Report
 from tests.unit.scheduler.driving import T0_MS, chain
 
 

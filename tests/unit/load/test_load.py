@@ -8,7 +8,8 @@ import pytest
 
 from app.load.figures import trend_of, vertex_rates
 from app.load.reported import SPANS_KEPT, Load
-from app.model.protocol import ExecutorLoad, Report, VertexBatch
+from app.model.measured import ExecutorLoad, VertexBatch
+from app.model.protocol import Report
 from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, chain, two_sinks
 

@@ -12,7 +12,8 @@ from app.load import sentences
 from app.load.figures import WINDOW_MS
 from app.load.long_batches import TEXT_KEPT
 from app.load.reported import EXECUTORS_KEPT, PHASES_KEPT, QUERIES_KEPT, TOPIC_KEPT
-from app.model.protocol import TOPICS_TOLD, ExecutorLoad, Report, VertexBatch
+from app.model.measured import TOPICS_TOLD, ExecutorLoad, VertexBatch
+from app.model.protocol import Report
 from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, two_sinks
 

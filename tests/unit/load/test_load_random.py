@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.api.render.metrics import vertex_metrics
 from app.load.figures import trend_of
 from app.load.sentences import load_sentences
-from app.model.protocol import VertexBatch
+from app.model.measured import VertexBatch
 from app.model.status import JobStatus
 from app.worker.views import JobView
 from tests.unit.load.reporting import Reporting, at_ms

@@ -15,7 +15,8 @@ from app.load.sentences import (
     query_sentences,
     skew_sentence,
 )
-from app.model.protocol import Report, VertexBatch
+from app.model.measured import VertexBatch
+from app.model.protocol import Report
 from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import two_sinks
 

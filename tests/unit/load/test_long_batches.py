@@ -10,7 +10,8 @@ import pytest
 from app.load.long_batches import TEXT_KEPT, SeenLongBatch
 from app.load.reported import Load
 from app.load.sentences import load_sentences
-from app.model.protocol import BATCHES_TOLD, LongBatch, Report
+from app.model.measured import BATCHES_TOLD, LongBatch
+from app.model.protocol import Report
 from tests.unit.load.reporting import Reporting, at_ms
 from tests.unit.scheduler.driving import T0_MS, two_sinks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.load.subtasks import within_limit
-from app.model.protocol import TASKS_TOLD, TaskWork, VertexBatch
+from app.model.measured import TASKS_TOLD, TaskWork, VertexBatch
 from tests.unit.load.reporting import Reporting
 
 

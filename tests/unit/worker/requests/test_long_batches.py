@@ -9,7 +9,8 @@ import pytest
 
 from app.load.reported import Load
 from app.model.jobgraph import JobGraph
-from app.model.protocol import KeptReason, LongBatch, Report
+from app.model.measured import KeptReason, LongBatch
+from app.model.protocol import Report
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.effects import StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, StopRequested
