@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.driver.valves.batches import Faults, faults
-from app.driver.valves.insert import Label, has_narrow_end, own_stage, tasks, width
+from app.driver.valves.insert import Label, has_narrow_end, own_stage, spreadable, tasks, width
 from app.driver.valves.query_valves import Place, Rows, matched, removed
 from app.driver.valves.shape import Node, Part, free_name, part_of, sink_name, source_name, word_of
 from app.driver.valves.spark import WriterFacts
@@ -106,6 +106,15 @@ def test_the_valve_of_a_sink(root: Node, numbers: tuple[int, int, int], expected
     a, b, out = numbers
     label = Label.of(sink(root).text)
     assert label.setting({"a": a, "b": b, "out": out}) == expected
+
+
+@pytest.mark.parametrize("by", [Part.SHUFFLE, Part.NARROW, Part.ONE])
+def test_rows_of_a_source_can_be_spread_unless_the_program_or_spark_sends_them_somewhere(by: Part) -> None:
+    assert spreadable(UNION) == {id(SOURCE), id(OTHER)}
+    assert spreadable(node(Part.STATE, SOURCE)) == {id(SOURCE)}
+    assert spreadable(node(Part.PASS, node(by, SOURCE))) == set()
+    # The sink has a valve.
+    assert spreadable(SOURCE) == set()
 
 
 def test_the_other_valves() -> None:

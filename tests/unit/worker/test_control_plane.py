@@ -381,3 +381,14 @@ async def test_a_host_without_descriptors_costs_a_job_no_attempt(
         assert rig.kind(job) == "CreatingExecutionGraph"
         rig.host.fail_acquire = None
         await rig.assigned(1)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"), [({}, True), ({"slotwise.source.spread": "off"}, False)], ids=["auto", "off"]
+)
+async def test_a_driver_is_told_whether_rows_of_sources_may_be_spread(
+    sqlite_url: str, tmp_path: Path, config: dict[str, str], expected: bool
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        await rig.run(**config)
+        assert rig.driver.spec is not None and rig.driver.spec["spread_sources"] is expected
