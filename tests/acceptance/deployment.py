@@ -36,12 +36,12 @@ OK = 200
 
 
 def wait_for(what: str, reached: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """The first true answer of ``reached``, which is asked for a tenth of the time: asking costs the server too."""
+    """The first true answer of ``reached``, which is asked for a twentieth of the time: asking costs the server too."""
     began = looked = time.monotonic()
     while not (value := reached()):
         now = time.monotonic()
         assert now - began < deadline_s, f"after {deadline_s:.0f} s it is not so that {what}"
-        time.sleep(max(0.05, 9 * (now - looked)))
+        time.sleep(max(0.05, 19 * (now - looked)))
         looked = time.monotonic()
     return value
 

@@ -281,6 +281,7 @@ def test_the_master_is_lost_and_comes_back(deployment: Deployment, cluster: DevC
     assert deployment.job()["driverPid"] == pid
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back(
     deployment: Deployment, cluster: DevCluster
 ) -> None:
@@ -311,6 +312,9 @@ def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back
     deployment.await_progress()
     entries = deployment.get(f"/jobs/{deployment.job_id}/exceptions")["exceptionHistory"]["entries"]
     assert len(entries) == restarts + 1
+
+
+def test_in_the_end_the_output_is_exact(deployment: Deployment) -> None:
     deployment.stop()
     deployment.rows()
     deployment.check_ends()
