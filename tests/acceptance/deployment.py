@@ -351,13 +351,17 @@ def stored_counts(sink: Path) -> dict[int, tuple[int, int]]:
         return {k: (n, total) for k, n, total in database.execute("SELECT k, n, total FROM counts")}
 
 
-def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -> dict[str, Any]:
+def counting(
+    directory: Path, *, rows: int | None = None, probe: bool = False, ours: bool = False
+) -> dict[str, Any]:
     """Counts numbers by key.
 
     All of it changes in place; under a server with points `plain` needs a restart of the query. ``rows`` None never
-    ends. ``probe``: a Python vertex runs in the tasks of the stateful stage.
+    ends. ``probe``: a Python vertex runs in the tasks of the stateful stage. ``ours``: see `numbers.unending`.
     """
-    source, config = (numbers.unending(500), {}) if rows is None else numbers.ending(directory, 500, rows)
+    source, config = numbers.unending(500, ours=ours), {}
+    if rows is not None:
+        source, config = numbers.ending(directory, 500, rows)
     select = (
         f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM plain GROUP BY value % {KEYS}"
     )

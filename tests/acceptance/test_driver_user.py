@@ -188,22 +188,12 @@ def change(deployment: OtherUser, vertex: str, parallelism: int) -> None:
 
 def test_a_job_lives_as_ever_and_sees_nothing_of_the_server(deployment: OtherUser, place: Path) -> None:
     deployment.start(with_points=False)
-    wait_for("a driver is warm", lambda: "warm driver ready" in deployment.log_file.read_text("utf-8"))
     told = submit_spy(deployment, place)
     account = pwd.getpwnam(USER)
     pid = int(deployment.job()["driverPid"])
     assert user_of(pid) == (account.pw_uid, account.pw_gid)
     assert {user_of(child.pid) for child in psutil.Process(pid).children(recursive=True)} == {user_of(pid)}
     check_what_was_seen(json.loads(told.read_text()), place, deployment.data_dir)
-
-    # A server that is killed and comes back adopts the driver, which finds its new address.
-    deployment.kill_server()
-    # The warm driver has been used.
-    deployment.warm_drivers = 0
-    deployment.start(with_points=False)
-    deployment.await_progress()
-    adopted = int(deployment.job()["driverPid"])
-    assert adopted == pid, deployment.why(f"run by {adopted} and not by {pid}")
 
     for vertex in ("counts", "plain"):
         change(deployment, vertex, 3)
@@ -215,6 +205,15 @@ def test_a_job_lives_as_ever_and_sees_nothing_of_the_server(deployment: OtherUse
     deployment.await_settled()
     second = int(deployment.job()["driverPid"])
     assert second != pid and user_of(second) == (account.pw_uid, account.pw_gid)
+
+    # A server that is killed and comes back adopts the driver, which finds its new address.
+    deployment.kill_server()
+    # Warm drivers have been used twice.
+    deployment.warm_drivers = 0
+    deployment.start(with_points=False)
+    deployment.await_progress()
+    adopted = int(deployment.job()["driverPid"])
+    assert adopted == second, deployment.why(f"run by {adopted} and not by {second}")
     change(deployment, "counts", 4)
     deployment.stop()
     deployment.check_ends()

@@ -41,7 +41,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     directory = tmp_path_factory.mktemp("driver")
     with deployed(directory, points_in_drivers=True) as made:
         made.start(with_points=True)
-        made.submit(counting(directory, probe=True), PROBE)
+        made.submit(counting(directory, probe=True, ours=True), PROBE)
         yield made
 
 

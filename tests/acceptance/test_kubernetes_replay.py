@@ -98,9 +98,7 @@ def deployment(
     made = OnKubernetes(directory, settings=settings)
     try:
         made.start(with_points=False)
-        document = on_executors(counting_in_place(directory, 2, 8))
-        # Much of the time it is waited for the API, which costs no batches.
-        made.submit({**document, "config": {**document["config"], "slotwise.batch.interval": "2 s"}})
+        made.submit(on_executors(counting_in_place(directory, 2, 8)))
         yield made
     finally:
         made.close()
@@ -130,7 +128,7 @@ def runs_at(deployment: Deployment, parallelism: int) -> None:
         return ended and set(deployment.parallelism().values()) == {parallelism}
 
     try:
-        wait_for(f"every vertex runs at {parallelism}", reached, 120.0)
+        wait_for(f"every vertex runs at {parallelism}", reached)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{deployment.log_end()}") from None
 

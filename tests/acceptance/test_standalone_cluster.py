@@ -74,7 +74,7 @@ def runs_at(deployment: Deployment, parallelism: int) -> None:
         return ended and set(deployment.parallelism().values()) == {parallelism}
 
     try:
-        wait_for(f"every vertex runs at {parallelism}", reached, 120.0)
+        wait_for(f"every vertex runs at {parallelism}", reached)
     except AssertionError as error:
         said = deployment.get(f"/jobs/{deployment.job_id}/explanation")["sentences"]
         offered = [(one["id"], one["slotsNumber"], one["freeSlots"]) for one in managers(deployment)]

@@ -102,7 +102,7 @@ def answers_to_strangers(pid: int) -> list[bytes]:
 def test_a_boundary_stop_leaves_the_process_to_the_next_attempt_whose_assignment_must_be_there(
     rig: Bench,
 ) -> None:
-    document = counting(rig.directory, rows=None)
+    document = counting(rig.directory, rows=None, ours=True)
     driver = rig.start(document, {"counts": 3})
     first = rig.wait_batches(3)[0]
     answers = answers_to_strangers(driver.process.pid)

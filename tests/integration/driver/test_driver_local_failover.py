@@ -32,7 +32,7 @@ def two_sinks(rig: Bench, *, rows: int | None = ROWS) -> dict[str, Any]:
         "    return x.withColumn('value', F.udf(same, LongType())('value')).select('value')\n",
         encoding="utf-8",
     )
-    document = counting(rig.directory, rows=rows, rows_per_second=4_000)
+    document = counting(rig.directory, rows=rows, rows_per_second=4_000, ours=True)
     document["artifacts"] = ["code.py"]
     document["vertices"] += [
         {"name": "mapped", "inputs": ["numbers"], "python": "code:f", "parallelism": 8},
