@@ -41,7 +41,8 @@ def wait_for(what: str, reached: Callable[[], Any], deadline_s: float = DEADLINE
     while not (value := reached()):
         now = time.monotonic()
         assert now - began < deadline_s, f"after {deadline_s:.0f} s it is not so that {what}"
-        time.sleep(max(0.05, 19 * (now - looked)))
+        # A look that waited for something itself, or was starved, does not hold up the next one.
+        time.sleep(min(max(0.05, 19 * (now - looked)), 1.0))
         looked = time.monotonic()
     return value
 

@@ -37,7 +37,8 @@ def wait_for(what: str, check: Callable[[], Any], deadline_s: float = DEADLINE_S
     while not (value := check()):
         now = time.monotonic()
         assert now < end, f"{what}: not within {deadline_s} s"
-        time.sleep(max(0.02, 9 * (now - looked)))
+        # A look may be one that waits for something itself.
+        time.sleep(min(max(0.02, 9 * (now - looked)), 0.5))
         looked = time.monotonic()
     return value
 
