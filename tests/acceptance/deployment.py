@@ -41,7 +41,6 @@ def wait_for(what: str, reached: Callable[[], Any], deadline_s: float = DEADLINE
     while not (value := reached()):
         now = time.monotonic()
         assert now - began < deadline_s, f"after {deadline_s:.0f} s it is not so that {what}"
-        # A look that waited for something itself, or was starved, does not hold up the next one.
         time.sleep(min(max(0.05, 19 * (now - looked)), 1.0))
         looked = time.monotonic()
     return value
@@ -360,9 +359,8 @@ def counting(
     All of it changes in place; under a server with points `plain` needs a restart of the query. ``rows`` None never
     ends. ``probe``: a Python vertex runs in the tasks of the stateful stage. ``ours``: see `numbers.unending`.
     """
-    source, config = numbers.unending(500, ours=ours), {}
-    if rows is not None:
-        source, config = numbers.ending(directory, 500, rows)
+    without_end = numbers.unending(500, ours=ours), dict[str, str]()
+    source, config = without_end if rows is None else numbers.ending(directory, 500, rows)
     select = (
         f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM plain GROUP BY value % {KEYS}"
     )
