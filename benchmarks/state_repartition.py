@@ -32,7 +32,7 @@ QUERY = "SELECT k, n, total FROM counts"
 
 def graph(directory: Path, keys: int) -> dict[str, Any]:
     """Numbers, their count and sum per key, a table."""
-    document = counting(directory)
+    document = counting(directory, ours=True)
     document["vertices"] = [vertex for vertex in document["vertices"] if vertex["name"] != "plain"]
     numbers, counts, _ = document["vertices"]
     # What piled up during a redistribution is read in batches of the usual size.

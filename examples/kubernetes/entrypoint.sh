@@ -18,9 +18,10 @@ while eval "[ -n \"\${SPARK_JAVA_OPT_$number+set}\" ]"; do
     number=$((number + 1))
 done
 
+# slf4j comes first, as on a Spark worker: Java takes an archive of class data only with the class path that it was made of.
 exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" "$@" \
     "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
-    -cp "$jars/*${SPARK_CLASSPATH:+:$SPARK_CLASSPATH}" \
+    -cp "$(echo "$jars"/slf4j-api-*.jar):$jars/*${SPARK_CLASSPATH:+:$SPARK_CLASSPATH}" \
     org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
     --driver-url "$SPARK_DRIVER_URL" \
     --executor-id "$SPARK_EXECUTOR_ID" \

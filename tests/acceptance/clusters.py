@@ -31,6 +31,11 @@ def on_cluster(directory: Path, kind: Kind = OWN) -> Iterator[tuple[Deployment, 
 
 
 def on_executors(document: dict[str, Any]) -> dict[str, Any]:
-    """With executors that start in little time and that go at once when they are given up."""
-    config = {"slot.idle.timeout": "100 ms", "spark.executor.extraJavaOptions": QUICK_JAVA}
+    """With executors that start in little time and that go at once when they are given up. Few batches
+    run meanwhile: much of the time a test waits for executors, or for their end to be noticed."""
+    config = {
+        "slot.idle.timeout": "100 ms",
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "slotwise.batch.interval": "2 s",
+    }
     return {**document, "config": {**document["config"], **config}}

@@ -36,12 +36,12 @@ OK = 200
 
 
 def wait_for(what: str, reached: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """The first true answer of ``reached``, which is asked for a tenth of the time: asking costs the server too."""
+    """The first true answer of ``reached``, which is asked for a twentieth of the time: asking costs the server too."""
     began = looked = time.monotonic()
     while not (value := reached()):
         now = time.monotonic()
         assert now - began < deadline_s, f"after {deadline_s:.0f} s it is not so that {what}"
-        time.sleep(max(0.05, 9 * (now - looked)))
+        time.sleep(min(max(0.05, 19 * (now - looked)), 1.0))
         looked = time.monotonic()
     return value
 
@@ -351,13 +351,16 @@ def stored_counts(sink: Path) -> dict[int, tuple[int, int]]:
         return {k: (n, total) for k, n, total in database.execute("SELECT k, n, total FROM counts")}
 
 
-def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -> dict[str, Any]:
+def counting(
+    directory: Path, *, rows: int | None = None, probe: bool = False, ours: bool = False
+) -> dict[str, Any]:
     """Counts numbers by key.
 
     All of it changes in place; under a server with points `plain` needs a restart of the query. ``rows`` None never
-    ends. ``probe``: a Python vertex runs in the tasks of the stateful stage.
+    ends. ``probe``: a Python vertex runs in the tasks of the stateful stage. ``ours``: see `numbers.unending`.
     """
-    source, config = (numbers.unending(500), {}) if rows is None else numbers.ending(directory, 500, rows)
+    without_end = numbers.unending(500, ours=ours), dict[str, str]()
+    source, config = without_end if rows is None else numbers.ending(directory, 500, rows)
     select = (
         f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM plain GROUP BY value % {KEYS}"
     )

@@ -146,6 +146,7 @@ def held_in_the_middle(deployment: Deployment, data: Path, out: Path) -> dict[st
     return document
 
 
+@pytest.mark.long
 def test_a_job_ends_with_the_right_answer(deployment: Deployment, data: Path, tmp_path: Path) -> None:
     config = {
         "slotwise.batch.parallelism-decider": "even-data",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.deployment import OK, SLOTS, Deployment, counting_in_place, deployed, wait_for
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 AT, MOST = 2, 2 * SLOTS
 BOUNDS = (1, AT)

@@ -34,7 +34,13 @@ RESCALE_POINTS = {
     "end-of-rescale-uncommitted": True,
     "end-of-rescale-committed": True,
 }
-LONG = ("put-received", "plan-not-sent", "orders-answered", "end-of-rescale-uncommitted")
+LONG = (
+    "put-received",
+    "plan-not-sent",
+    "orders-answered",
+    "plan-applied-received",
+    "end-of-rescale-uncommitted",
+)
 # Each takes a cold driver; `make long` has those that differ least from their neighbours.
 START_POINTS = (
     pytest.param("driver-acquired", marks=pytest.mark.long),
@@ -48,7 +54,7 @@ START_POINTS = (
 ADOPTED = ("handed-over", "register-received")
 BOUNDARY_POINTS = (
     pytest.param("boundary-not-answered", marks=pytest.mark.long),
-    "boundary-answered",
+    pytest.param("boundary-answered", marks=pytest.mark.long),
     pytest.param("stopped-received", marks=pytest.mark.long),
     "next-attempt-committed",
 )

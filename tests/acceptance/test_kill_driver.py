@@ -27,21 +27,21 @@ PLANNED = pytest.mark.skipif(not HAS_RATE, reason="sources of Spark have no plan
 # In the order in which a batch passes them.
 POINTS = (
     pytest.param("planner-offset", marks=(pytest.mark.long, PLANNED)),
-    pytest.param("planner-partitions", marks=PLANNED),
+    pytest.param("planner-partitions", marks=(pytest.mark.long, PLANNED)),
     pytest.param("batch-top", marks=pytest.mark.long),
     "stateful-task",
     "sink-uncommitted",
     "sink-committed",
-    "spark-committed",
+    pytest.param("spark-committed", marks=pytest.mark.long),
 )
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     directory = tmp_path_factory.mktemp("driver")
-    with deployed(directory, points_in_drivers=True, warm_drivers=1) as made:
+    with deployed(directory, points_in_drivers=True) as made:
         made.start(with_points=True)
-        made.submit(counting(directory, probe=True), PROBE)
+        made.submit(counting(directory, probe=True, ours=True), PROBE)
         yield made
 
 

@@ -128,7 +128,7 @@ def runs_at(deployment: Deployment, parallelism: int) -> None:
         return ended and set(deployment.parallelism().values()) == {parallelism}
 
     try:
-        wait_for(f"every vertex runs at {parallelism}", reached, 120.0)
+        wait_for(f"every vertex runs at {parallelism}", reached)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{deployment.log_end()}") from None
 

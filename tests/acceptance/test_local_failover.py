@@ -139,6 +139,7 @@ def test_only_the_query_of_the_broken_sink_is_restarted(deployment: Deployment) 
     deployment.check_ends()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("two_sinks")
 def test_a_server_that_is_killed_meanwhile_goes_on_with_it(deployment: Deployment) -> None:
     before, job = await_batches(deployment), deployment.job()

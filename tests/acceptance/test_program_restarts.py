@@ -30,7 +30,7 @@ from tests.acceptance.programs import (
 )
 from tests.acceptance.test_programs import FOLDERS, differences
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 MOST = 9
 BEGINS = "The program begins."
@@ -127,9 +127,8 @@ class Run:
 @pytest.mark.parametrize(
     ("name", "restarts", "killed_at"),
     [
-        ("polling", 2, 1),
-        pytest.param("polling", 10, 6, marks=pytest.mark.long),
-        pytest.param("two queries", 10, 6, marks=pytest.mark.long),
+        ("polling", 10, 6),
+        ("two queries", 10, 6),
     ],
 )
 def test_the_program_runs_once_and_its_queries_often(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,11 +63,10 @@ PROGRAMS = {
         for version in VERSIONS
     },
 }
-IN_CI = "windowed counts"
+WINDOWS = "windowed counts"
 STOPPED = ("windowed counts", "upsert")
 """Of which a driver is stopped besides, so that it could wake beside its successor."""
 ENDLESS = [name for name, program in PROGRAMS.items() if not program.ends]
-BY_NAME = [pytest.param(name, marks=() if name == IN_CI else pytest.mark.long) for name in ENDLESS]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield made
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ENDLESS)
 def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
     deployment: Deployment, postgres_server: PostgresServer, tmp_path: Path, name: str
 ) -> None:
@@ -86,34 +87,44 @@ def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
     feeder = program.feeder(ours.input)
     feeder.write(10)
     feeder.start()
-    rescales = 3 if name == IN_CI else RESCALES
     kills = BOTH_WAYS if name in STOPPED else BOTH_WAYS[:1]
-    outcome = run_rescaled(deployment, program, ours, feeder, rescales=rescales, seed=len(name), kills=kills)
+    outcome = run_rescaled(deployment, program, ours, feeder, rescales=RESCALES, seed=len(name), kills=kills)
     run_plain(program, alone)
 
     rows = program.rows(ours)
     assert differences(rows, program.rows(alone)) == {} and all(rows.values())
-    assert (outcome.in_place, outcome.others, outcome.kills) == (rescales, [], len(kills))
+    assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], len(kills))
     counts = {query or "output": len(found) for query, found in rows.items()}
     print(
         f"OUTCOME {name}: {outcome.in_place} rescales in place, {outcome.kills} kills, exact: {counts} rows"
     )
 
 
-@pytest.mark.parametrize("version", [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.long)])
-def test_another_pyspark_is_rescaled_and_killed_too(
-    deployment: Deployment, tmp_path: Path, version: str
+def rescaled_and_killed(
+    deployment: Deployment, name: str, directory: Path, rescales: int, kills: tuple[signal.Signals, ...]
 ) -> None:
-    """Its output is computed here: a plain run of each PySpark is for `make long`."""
-    program = served(PROGRAMS[f"{IN_CI} on {version}"])
-    ours = Place(tmp_path / "input", tmp_path / "slotwise")
+    """Its output is computed here: plain runs are for `make long`."""
+    program = served(PROGRAMS[name])
+    ours = Place(directory / "input", directory / "slotwise")
     feeder = program.feeder(ours.input)
     feeder.write(10)
     feeder.start()
-    outcome = run_rescaled(deployment, program, ours, feeder, rescales=2, seed=1)
+    outcome = run_rescaled(deployment, program, ours, feeder, rescales=rescales, seed=1, kills=kills)
 
     assert program_results.windows(ours.output) == program_results.expected_windows(ours.input / "events")
-    assert (outcome.in_place, outcome.others, outcome.kills) == (2, [], 1)
+    assert (outcome.in_place, outcome.others, outcome.kills) == (rescales, [], len(kills))
+
+
+def test_rescaled_killed_and_stopped_its_output_is_exact(deployment: Deployment, tmp_path: Path) -> None:
+    rescaled_and_killed(deployment, WINDOWS, tmp_path, 3, BOTH_WAYS)
+
+
+@pytest.mark.parametrize("version", [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.long)])
+def test_another_pyspark_is_rescaled_and_killed_too(tmp_path: Path, version: str) -> None:
+    # Else the server would make an archive of class data of it, which takes longer than the job.
+    with deployed(tmp_path, settings={"appcds": "false"}) as deployment:
+        deployment.start(with_points=False)
+        rescaled_and_killed(deployment, f"{WINDOWS} on {version}", tmp_path, 2, BOTH_WAYS[:1])
 
 
 @pytest.mark.long

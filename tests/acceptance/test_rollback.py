@@ -164,6 +164,7 @@ def test_a_server_that_is_killed_does_not_forget_it(deployment: Deployment) -> N
     assert (len(deployment.history()), deployment.job()["driverPid"]) == (records, driver)
 
 
+@pytest.mark.long
 def test_it_is_tried_again_when_asked_for_and_only_then(deployment: Deployment) -> None:
     same = require(deployment, "store=:4")
     assert (same.returncode, "nothing changed" in same.stdout) == (0, True), same

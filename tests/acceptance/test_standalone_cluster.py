@@ -74,7 +74,7 @@ def runs_at(deployment: Deployment, parallelism: int) -> None:
         return ended and set(deployment.parallelism().values()) == {parallelism}
 
     try:
-        wait_for(f"every vertex runs at {parallelism}", reached, 120.0)
+        wait_for(f"every vertex runs at {parallelism}", reached)
     except AssertionError as error:
         said = deployment.get(f"/jobs/{deployment.job_id}/explanation")["sentences"]
         offered = [(one["id"], one["slotsNumber"], one["freeSlots"]) for one in managers(deployment)]
@@ -281,6 +281,7 @@ def test_the_master_is_lost_and_comes_back(deployment: Deployment, cluster: DevC
     assert deployment.job()["driverPid"] == pid
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back(
     deployment: Deployment, cluster: DevCluster
 ) -> None:
@@ -311,6 +312,9 @@ def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back
     deployment.await_progress()
     entries = deployment.get(f"/jobs/{deployment.job_id}/exceptions")["exceptionHistory"]["entries"]
     assert len(entries) == restarts + 1
+
+
+def test_in_the_end_the_output_is_exact(deployment: Deployment) -> None:
     deployment.stop()
     deployment.rows()
     deployment.check_ends()

@@ -163,6 +163,7 @@ LONG = (
     "repartition-copied",
     "repartition-begun",
     "repartition-half-written",
+    "repartition-complete",
     "repartition-ready",
     "repartition-reported",
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.java import usable_java
+from tests.environments import quick_java
 from tests.kubernetes.replay import ReplayApi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,6 +110,8 @@ class Kubelet:
             "JAVA_HOME": str(Path(self._java).parents[1]),
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
+            # An image may have an archive of class data.
+            "JAVA_TOOL_OPTIONS": quick_java(),
         }
         command = ["sh", str(ENTRY_POINT), *container["args"]]
         with open(scratch / "log", "wb") as log:

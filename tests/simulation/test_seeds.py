@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("first", "count", "more"),
     [
-        pytest.param(0, 200, [], id="200, and those that failed once"),
-        pytest.param(200, SEEDS - 200, ["--forget"], id="400 more", marks=pytest.mark.long),
+        pytest.param(0, 100, [], id="100, and those that failed once"),
+        pytest.param(100, SEEDS - 100, ["--forget"], id="500 more", marks=pytest.mark.long),
     ],
 )
 def test_in_the_worlds_of_seeds_no_promise_is_broken(first: int, count: int, more: list[str]) -> None:

@@ -59,7 +59,7 @@ class Checked:
             "schema": "value LONG, name STRING",
             "static": True,
         }
-        places = {"a": unending(1), "b": unending(1), "c": side}
+        places = {"a": unending(1, ours=True), "b": unending(1, ours=True), "c": side}
         used = {
             edge["vertex"] if isinstance(edge, dict) else edge
             for v in vertices

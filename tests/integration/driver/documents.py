@@ -12,10 +12,15 @@ KEYS = 97
 
 
 def counting(
-    directory: Path, *, rows: int | None, rows_per_second: int = 4_000, state_partitions: int = 8
+    directory: Path,
+    *,
+    rows: int | None,
+    rows_per_second: int = 4_000,
+    state_partitions: int = 8,
+    ours: bool = False,
 ) -> dict[str, Any]:
-    """Counts numbers by key; ``rows`` None never ends."""
-    source, config = unending(rows_per_second), {}
+    """Counts numbers by key; ``rows`` None never ends. ``ours``: see `unending`."""
+    source, config = unending(rows_per_second, ours=ours), {}
     if rows is not None:
         source, config = ending(directory, rows_per_second, rows)
     return {

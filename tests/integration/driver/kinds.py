@@ -14,6 +14,10 @@ from tests.integration.driver.test_program_attempt import START, STATE_PARTITION
 from tests.integration.driver.test_program_growth import grown_by, of_type
 
 KINDS = ("program", pytest.param("document", marks=pytest.mark.long))
+EACH = pytest.mark.parametrize(
+    "each", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one", "each"]
+)
+"""Whether each refusal is seen, of which every one takes a driver, or one that Spark's state schemas are asked for."""
 FIRST = f"{WINDOWS}{START}query.awaitTermination()"
 OTHER_KEY = ("% 10)", "% 10).cast('string')")
 OTHER_STATE = (START, f"\nwindows = windows.dropDuplicates(['window', 'key']){START}")

@@ -22,7 +22,7 @@ from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
 from tests.unit.batch.driving import BatchJob
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 JOB_ID = "0" * 32
 ENDED, UNKNOWN = "e" * 32, "f" * 32

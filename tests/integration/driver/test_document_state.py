@@ -12,7 +12,7 @@ from tests.integration.driver.documents import counting
 from tests.integration.driver.harness import Bench, graph_in
 from tests.integration.driver.kinds import drained
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 MAPPED = {"name": "mapped", "inputs": ["counts"], "sql": "SELECT k, n, total FROM counts;", "parallelism": 3}
 

@@ -42,6 +42,7 @@ def failure_of(rig: Bench, document: dict[str, Any], **changes: Any) -> dict[str
     return failed
 
 
+@pytest.mark.long
 def test_a_python_vertex_that_raises_is_named_and_not_tried_again_before_anything_ran(rig: Bench) -> None:
     failed = failure_of(rig, with_python(rig, "def f(x): raise ValueError('no such luck')"))
     assert "ValueError: no such luck" in failed["error"]
@@ -204,18 +205,17 @@ def test_a_jvm_that_does_not_start_is_the_failure_of_the_attempt(
     assert "maximum heap" in event.error and event.recoverable and event.stopped
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "document",
     [
         pytest.param(
             lambda rig: program(rig, f"{WINDOWS}{START}query.awaitTermination()"),
             id="program",
-            marks=pytest.mark.long,
         ),
         pytest.param(
             lambda rig: program(rig, f"{WINDOWS}{START}while query.isActive: pass"),
             id="polling program",
-            marks=pytest.mark.long,
         ),
         pytest.param(lambda rig: batch_program(rig, TASKS), id="batch program"),
     ],

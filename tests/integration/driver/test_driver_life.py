@@ -34,6 +34,7 @@ def rows_of(rig: Bench) -> int:
     return sum({batch["batch_id"]: batch["input_rows"] for batch in rig.control_plane.batches}.values())
 
 
+@pytest.mark.long
 def test_a_finite_source_ends_the_job_of_a_warm_driver(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     # As a server does, so that the job gets the SparkContext of the warm-up.
     monkeypatch.setitem(Driver.environment, "_SLOTWISE_DRIVER_WARM_MASTER", "local[8]")
@@ -101,7 +102,7 @@ def answers_to_strangers(pid: int) -> list[bytes]:
 def test_a_boundary_stop_leaves_the_process_to_the_next_attempt_whose_assignment_must_be_there(
     rig: Bench,
 ) -> None:
-    document = counting(rig.directory, rows=None)
+    document = counting(rig.directory, rows=None, ours=True)
     driver = rig.start(document, {"counts": 3})
     first = rig.wait_batches(3)[0]
     answers = answers_to_strangers(driver.process.pid)

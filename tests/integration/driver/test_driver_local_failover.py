@@ -32,7 +32,7 @@ def two_sinks(rig: Bench, *, rows: int | None = ROWS) -> dict[str, Any]:
         "    return x.withColumn('value', F.udf(same, LongType())('value')).select('value')\n",
         encoding="utf-8",
     )
-    document = counting(rig.directory, rows=rows, rows_per_second=4_000)
+    document = counting(rig.directory, rows=rows, rows_per_second=4_000, ours=True)
     document["artifacts"] = ["code.py"]
     document["vertices"] += [
         {"name": "mapped", "inputs": ["numbers"], "python": "code:f", "parallelism": 8},
@@ -185,21 +185,21 @@ def test_a_boundary_stop_and_a_kill_do_not_wait_for_a_query_that_is_held(rig: Be
     assert len(stored_counts(rig.directory)) == KEYS
 
 
-@pytest.mark.parametrize(
-    ("several", "allowed"), [(True, False), pytest.param(False, True, marks=pytest.mark.long)]
-)
-def test_without_leave_or_with_one_query_the_attempt_fails(rig: Bench, several: bool, allowed: bool) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("several", [True, False])
+def test_without_leave_or_with_one_query_the_attempt_fails(rig: Bench, several: bool) -> None:
     document = two_sinks(rig)
     flag(rig).touch()
     if not several:
         document["vertices"] = [v for v in document["vertices"] if v["name"] in ("numbers", "mapped", "raw")]
-    driver = rig.start(document, local_failover=allowed)
+    driver = rig.start(document, local_failover=not several)
     (failed,) = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))
     assert failed["user_error"] == "RuntimeError at code.py:8" and failed["batch_id"] >= 0
     assert driver.exit_status() == 4
     assert not rig.control_plane.of_type("query-failed")
 
 
+@pytest.mark.long
 def test_a_name_in_the_chain_of_a_task_makes_it_final(rig: Bench) -> None:
     document = two_sinks(rig)
     flag(rig).touch()

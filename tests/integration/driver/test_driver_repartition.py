@@ -74,7 +74,7 @@ def test_more_and_fewer_partitions_are_exact(rig: Bench) -> None:
 
 def test_what_spark_refuses_leaves_the_state_as_it_was(rig: Bench) -> None:
     conf = {"spark.sql.streaming.stateStore.providerClass": HEAP}
-    eight = counting(rig.directory, rows=None, state_partitions=8)
+    eight = counting(rig.directory, rows=None, ours=True, state_partitions=8)
     first = rig.start(eight, {"counts": 2}, spark_conf=conf)
     rig.wait_batches(3)
     rig.control_plane.order(stop="drain")
@@ -82,7 +82,7 @@ def test_what_spark_refuses_leaves_the_state_as_it_was(rig: Bench) -> None:
     first.exit_status()
     before = files_of(checkpoint(rig))
 
-    twelve = counting(rig.directory, rows=None, state_partitions=12)
+    twelve = counting(rig.directory, rows=None, ours=True, state_partitions=12)
     second = rig.start(twelve, {"counts": 12}, spark_conf=conf, repartition=True)
     (failed,) = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))
     assert failed["repartition_failed"] and failed["error"], failed

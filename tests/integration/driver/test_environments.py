@@ -63,7 +63,10 @@ def counting(rig: Bench, kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "warm"),
-    [pytest.param("program", False, id="program"), pytest.param("document", True, id="document, warm")],
+    [
+        pytest.param("program", False, id="program", marks=pytest.mark.long),
+        pytest.param("document", True, id="document, warm"),
+    ],
 )
 def test_a_job_finds_what_its_environment_has_and_nothing_else(
     rig: Bench, bare_python: Path, kind: str, warm: bool

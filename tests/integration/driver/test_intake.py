@@ -13,7 +13,7 @@ from tests.integration.driver.documents import slow_files
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 ROWS = 50
 

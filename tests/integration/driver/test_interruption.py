@@ -82,6 +82,7 @@ def check_interrupted(rig: Bench, told: dict[str, Any]) -> None:
     assert len({one["pid"] for one in rig.control_plane.registrations}) == 1
 
 
+@pytest.mark.long
 def test_a_long_batch_runs_again_at_the_new_parallelism(rig: Bench) -> None:
     fill(rig)
     job = document(rig, {"format": "parquet", "path": str(rig.directory / "out")})

@@ -73,6 +73,7 @@ def check_all_once(rig: Bench, at_least: int) -> None:
 
 
 def test_a_plan_change_between_batches_is_in_place_and_a_stop_leaves_no_batch_half_done(rig: Bench) -> None:
+    """And the folder is no other query's from then on."""
     document = numbers(orc_in(rig), rows=None)
     ids = {vertex.name: vertex.id for vertex in parse_document(document).vertices}
     driver = rig.start(document, {"made": 2, "once": 2, "twice": 2, "stored": 2})
@@ -103,6 +104,12 @@ def test_a_plan_change_between_batches_is_in_place_and_a_stop_leaves_no_batch_ha
     assert driver.exit_status() == 0, driver.log
     check_all_once(rig, rows + 1)
 
+    logged, before = newest_in_sink(rig.directory / "out"), files_of(rig.directory / "out")
+    failed = failure_of(rig, document, checkpoint_dir=str(rig.directory / "other"))
+    assert f"the log of another query has batches up to {logged}" in failed["error"], failed
+    assert not failed["recoverable"]
+    assert files_of(rig.directory / "out") == before
+
 
 @pytest.mark.long
 def test_a_killed_driver_is_replaced_and_the_state_redistributed(rig: Bench) -> None:
@@ -132,19 +139,8 @@ def failure_of(rig: Bench, document: dict[str, Any], **changes: Any) -> dict[str
     return found
 
 
-def test_a_folder_of_another_query_is_refused_and_so_are_rows_that_do_not_fit(rig: Bench) -> None:
-    document = numbers(orc_in(rig), rows=3_000)
-    first = rig.start(document)
-    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
-    assert rig.control_plane.of_type("finished"), rig.control_plane.of_type("failed")
-    assert first.exit_status() == 0, first.log
-    out = rig.directory / "out"
-    logged, before = newest_in_sink(out), files_of(out)
-    failed = failure_of(rig, document, checkpoint_dir=str(rig.directory / "other"))
-    assert f"the log of another query has batches up to {logged}" in failed["error"], failed
-    assert not failed["recoverable"]
-    assert files_of(out) == before
-
+@pytest.mark.long
+def test_rows_that_do_not_fit_a_sink_of_spark_are_refused(rig: Bench) -> None:
     text = numbers({"format": "text", "path": str(rig.directory / "text")}, rows=3_000)
     failed = failure_of(rig, text, checkpoint_dir=str(rig.directory / "third"))
     assert "Text" in failed["error"], failed

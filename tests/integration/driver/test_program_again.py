@@ -11,6 +11,7 @@ from tests.integration.driver.test_program_growth import grown_by, of_type
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.long
 def test_it_is_told_that_a_query_has_lost_its_checkpoint(rig: Bench) -> None:
     text = f"import shutil{WINDOWS}shutil.rmtree(sys.argv[1] + '-cp', ignore_errors=True)"
     query = "windows.writeStream.format('noop').option('checkpointLocation', sys.argv[1] + '-cp').start()"

@@ -120,6 +120,7 @@ def test_plans_before_the_first_query_are_in_force_at_once_and_that_of_its_begin
     assert driver.exit_status() == 0
 
 
+@pytest.mark.long
 def test_the_plan_of_the_assignment_is_in_force_with_the_first_query_and_the_next_attempt_runs(
     rig: Bench,
 ) -> None:
@@ -265,9 +266,7 @@ FAILURES: dict[str, tuple[str, dict[str, str], bool]] = {
     [
         pytest.param(
             case,
-            marks=()
-            if case in ("its job sets a strategy", "a function raises in the first batch")
-            else pytest.mark.long,
+            marks=() if case == "a function raises in the first batch" else pytest.mark.long,
         )
         for case in FAILURES
     ],

@@ -15,7 +15,7 @@ from tests.integration.driver.harness import Bench
 from tests.integration.driver.test_program_attempt import job, the_end
 from tests.outputs import rows_of
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 PROGRAM = """
 import sys
@@ -45,7 +45,6 @@ def drained(rig: Bench, document: dict[str, Any], **changes: Any) -> None:
     rig.control_plane.reports.clear()
 
 
-@pytest.mark.long
 def test_a_file_that_is_gone_is_named_unless_it_is_to_be_passed_over(rig: Bench) -> None:
     folder = rig.directory / "out-in"
     folder.mkdir()

@@ -251,13 +251,8 @@ def test_a_query_that_is_started_again_and_again_is_one_query(rig: Bench) -> Non
         assert kept <= 4, f"{kind}: the last one of each of the last queries"
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        pytest.param("while query.isActive: time.sleep(0.5)", marks=pytest.mark.long),
-        "query.awaitTermination()",
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["while query.isActive: time.sleep(0.5)", "query.awaitTermination()"])
 def test_a_query_that_does_not_come_again_is_no_failure(rig: Bench, how: str) -> None:
     document = job(rig, f"import time\n{WINDOWS}{START}{how}", vertices(8))
     driver = rig.start(document, {"aggregate": 2}, **conf())

@@ -9,12 +9,12 @@ from tests.integration.driver.harness import ROOT, Bench, Driver
 from tests.integration.driver.test_program_attempt import the_end
 from tests.integration.driver.test_program_begin import unknown
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 PROGRAMS = ROOT / "tests/programs"
 
 
-@pytest.mark.parametrize("option", [pytest.param("", marks=pytest.mark.long), "log4j.configurationFile"])
+@pytest.mark.parametrize("option", ["", "log4j.configurationFile"])
 def test_what_a_program_logs_is_in_the_log_of_its_driver(
     rig: Bench, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.driver.harness import ROOT, Bench, Driver, wait_for
 from tests.integration.driver.test_batch_program import job
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 TEXT = dedent(
     """
@@ -73,9 +73,7 @@ def by_plain_python(rig: Bench) -> tuple[list[str], dict[str, object]]:
     return left_in(directory)
 
 
-@pytest.mark.parametrize(
-    "warm", [pytest.param(False, id="cold", marks=pytest.mark.long), pytest.param(True, id="warm")]
-)
+@pytest.mark.parametrize("warm", [pytest.param(False, id="cold"), pytest.param(True, id="warm")])
 def test_spark_is_where_the_program_went(rig: Bench, warm: bool) -> None:
     directory, working_dir = project(rig.directory / "a project"), rig.directory / "home"
     working_dir.mkdir()

@@ -70,7 +70,7 @@ def told(rig: Bench) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param(HANDLES, "signal 15\nbehind it True\n", id="handler"),
+        pytest.param(HANDLES, "signal 15\nbehind it True\n", id="handler", marks=pytest.mark.long),
         pytest.param(
             HANDLES.replace("asked = True", "sys.exit(0)"), "signal 15\n", id="exit", marks=pytest.mark.long
         ),
