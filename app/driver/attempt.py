@@ -89,7 +89,7 @@ class Attempt(BaseAttempt):
             target_ms=self.spec.batch_target_ms,
             max_wait_ms=self.spec.rescale_max_wait_ms,
             interruptible=self.spec.batch_interruptible,
-            may_spread=self.spec.spread_sources,
+            spread_sources=self.spec.spread_sources,
             measure_load=self.spec.measure_load,
             between_batches=self._trim,
             # On one host all state is in this process.

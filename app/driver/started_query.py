@@ -39,6 +39,7 @@ from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import copy_of_writer, execution_of, replace_frame
+from app.driver.valves.spreading import takes_any_order
 from app.model.jobgraph import SinkSpec
 
 _LIMITED = ("processing-time", "available-now")
@@ -110,7 +111,7 @@ class StartedQuery:
         if asked.place is not None:
             check_planned_files(asked.place, notes=asked.own_dir, may_be_gone=asked.files_may_be_gone)
         numbers = self._plans.current.parallelism
-        frame = asked.frame_at(numbers, may_spread=self._shared.may_spread)
+        frame = asked.frame_at(numbers, may_spread=self._may_spread)
         self._intake = Intake(
             self._begun_in / INTAKE_NOTE,
             target_ms=self._shared.target_ms,
@@ -121,9 +122,8 @@ class StartedQuery:
         self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
         self._valves = Valves(spark_query, self.query, numbers)
         self._figures = spark_figures(asked.session.sparkContext, in_full=self._shared.measure_load)
-        may_spread = self._shared.may_spread
         self.batches = BatchReader(
-            self.query, self._valves, self._figures, self.run_id, may_spread=may_spread
+            self.query, self._valves, self._figures, self.run_id, may_spread=self._may_spread
         )
         self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
         tasks, may_interrupt = partial(self._figures.tasks, self.run_id), self._may_interrupt
@@ -152,9 +152,19 @@ class StartedQuery:
     def _may_interrupt(self) -> bool:
         if (asked_for := self._shared.interruptible) is not None:
             return asked_for
+        return takes_again(self.asked.facts, self._own_sink)
+
+    @property
+    def _may_spread(self) -> bool:
+        if (asked_for := self._shared.spread_sources) is not None:
+            return asked_for
+        return takes_any_order(self.asked.facts, self._own_sink)
+
+    @property
+    def _own_sink(self) -> str | None:
+        """The format of the sink of a document."""
         sink = self.query.sink.operation
-        own = sink.format if isinstance(sink, SinkSpec) else None
-        return takes_again(self.asked.facts, own)
+        return sink.format if isinstance(sink, SinkSpec) else None
 
     def _begin(self, frame: DataFrame) -> StreamingQuery:
         asked = self.asked

@@ -237,7 +237,6 @@ SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
 MODE: Final = _choice({"none": "none", "reactive": "reactive"})
 DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})
 TRIGGER: Final = _choice({one: one for one in ("processing-time", "available-now")})
-SPREAD: Final = _choice({"auto": "auto", "off": "off", "false": "off"})
 SKEW_STRATEGY: Final = _choice({one.value: one.value for one in SkewStrategy})
 _STRATEGIES: Final = ("none", "fixed-delay", "failure-rate", "exponential-delay")
 STRATEGY: Final = _choice(

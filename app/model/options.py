@@ -54,7 +54,6 @@ from app.model.option_values import (
     SCHEDULER,
     SIZE,
     SKEW_STRATEGY,
-    SPREAD,
     STRATEGY,
     TRIGGER,
     USER_CODE_ATTEMPTS,
@@ -146,7 +145,8 @@ class JobOptions:
     10 s, but not for queries with a watermark or a join of two streams.
     ``batch_interruptible``: whether a micro-batch may be interrupted and run again for a rescale that has waited for it
     ``rescale_max_wait_ms``, 0 for never; None: that depends on the sink.
-    ``source_spread``: auto, or off: where a source has fewer parts than tasks, one task has all the rows of a part.
+    ``source_spread``: whether the rows of a source with fewer parts than tasks may be spread; None: that depends on
+    the sink.
     ``measure_load``: its driver reports all that it can know of the load.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
     longer than `start_timeout_ms` an attempt may take that redistributes state first; ``cluster_start_ms`` is how much
@@ -178,7 +178,7 @@ class JobOptions:
     batch_target_ms: int | None = _slotwise("batch.target", DURATION, None)
     batch_interruptible: bool | None = _slotwise("batch.interruptible", BOOLEAN_OR_BY_SINK, None)
     batch_trigger: str = _slotwise("batch.trigger", TRIGGER, "processing-time")
-    source_spread: str = _slotwise("source.spread", SPREAD, "auto")
+    source_spread: bool | None = _slotwise("source.spread", BOOLEAN_OR_BY_SINK, None)
     measure_load: bool = _slotwise("metrics.load", BOOLEAN, True)
     apply_timeout_ms: int = _slotwise("rescale.apply-timeout", POSITIVE_DURATION, 60_000)
     rescale_max_wait_ms: int = _slotwise("rescale.max-wait", DURATION, 30_000)

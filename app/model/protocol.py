@@ -55,8 +55,8 @@ class DriverSpec:
     name of the server's data directory.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data. ``batch_target_ms``: see `app.driver.intake`. ``rescale_max_wait_ms`` (0: for ever) and
-    ``batch_interruptible`` (None: by the sink): see `app.driver.interruption`. ``spread_sources``: rows of a source
-    may be spread, see `app.driver.valves.spreading`.
+    ``batch_interruptible`` (None: by the sink): see `app.driver.interruption`. ``spread_sources`` (None: by the sink):
+    rows of a source may be spread, see `app.driver.valves.spreading`.
     ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
     what costs something to read (docs/load.md). ``since_ms``: when the change began that
     the attempt is for, 0 if that is not known. ``on_trial``: the graph has the vertices of the version before, and each
@@ -85,7 +85,7 @@ class DriverSpec:
     batch_target_ms: int | None = None
     rescale_max_wait_ms: int = 0
     batch_interruptible: bool | None = None
-    spread_sources: bool = True
+    spread_sources: bool | None = None
     available_now: bool = False
     measure_load: bool = True
     executors: int = 0

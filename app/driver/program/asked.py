@@ -43,7 +43,8 @@ class Shared:
 
     ``may_commit`` raises if the job is somebody else's. ``limit_ms``: for how long a batch may run; 0: for ever.
     ``target_ms``: for how long one should run, see `app.driver.intake.Intake`. ``max_wait_ms``, ``interruptible``: see
-    `app.driver.interruption`. ``may_spread``: see `app.driver.valves.spreading`.
+    `app.driver.interruption`. ``spread_sources``: whether rows may be spread
+    (`app.driver.valves.spreading`); None: by the sink.
     ``places`` makes those of some state on a cluster, for a key; None: state is in this process. ``measure_load``: see
     `app.driver.load.SparkFigures.in_full`. ``since_ms``: as `GapMeter` has it, of a query that is started now.
     ``epoch``: of the job's owner.
@@ -56,7 +57,7 @@ class Shared:
     target_ms: int | None = None
     max_wait_ms: int = 0
     interruptible: bool | None = None
-    may_spread: bool = True
+    spread_sources: bool | None = None
     measure_load: bool = True
     between_batches: Callable[[], None] = lambda: None
     places: Callable[[str], StatePlaces] | None = None

@@ -15,6 +15,7 @@ from typing import Final
 
 from app.driver.load import Stage
 from app.driver.valves.query_valves import Rows
+from app.driver.valves.spark import WriterFacts
 
 _BATCH_MS: Final = 50.0
 _ROW_MS: Final = 0.002
@@ -30,6 +31,12 @@ _LONGER: Final = 4
 """It is tried after so many batches in a row; after so many times as many when it was tried and did not pay."""
 _ENDS_AFTER: Final = 3
 """It ends after so many batches in a row in which it does not pay. In the first ones workers of Python start."""
+
+
+def takes_any_order(facts: WriterFacts, own_format: str | None) -> bool:
+    """Whether a sink does not go by the order of rows: a function that is given batches or rows may. ``own_format``:
+    that of a sink of a document, of which those for databases get batches by a function of ours."""
+    return not facts.foreach if own_format is None else own_format != "python"
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,7 +369,7 @@ class Job:
             batch_target_ms=state.options.batch_target_ms,
             rescale_max_wait_ms=state.options.rescale_max_wait_ms,
             batch_interruptible=state.options.batch_interruptible,
-            spread_sources=state.options.source_spread == "auto",
+            spread_sources=state.options.source_spread,
             available_now=state.options.batch_trigger == "available-now",
             measure_load=state.options.measure_load,
             executors=0 if cluster is None else held,

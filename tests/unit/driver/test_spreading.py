@@ -6,7 +6,8 @@ import pytest
 
 from app.driver.load import Stage, StageTasks
 from app.driver.valves.query_valves import Rows
-from app.driver.valves.spreading import SourceRun, Spreader, Spreading, source_run
+from app.driver.valves.spark import WriterFacts
+from app.driver.valves.spreading import SourceRun, Spreader, Spreading, source_run, takes_any_order
 
 OWN, FRONT = Rows("files", 1, 1), Rows("work", 2, 4, is_front=True)
 SPREAD = Rows("work", 2, 4, shuffles=True, is_front=True)
@@ -124,3 +125,20 @@ def test_sources_are_spread_each_by_itself() -> None:
     for expected in (set(), {"a"}):
         assert spreader.note({"a": narrow(2_000), "b": narrow(20)}) == expected
     assert spreader.note({"b": narrow(20)}) == {"a"}, "one without rows stays as it is"
+
+
+@pytest.mark.parametrize(
+    ("facts", "own_format", "expected"),
+    [
+        (WriterFacts("parquet"), None, True),
+        (WriterFacts("kafka"), None, True),
+        (WriterFacts(None, foreach="foreachBatch"), None, False),
+        (WriterFacts(None, foreach="foreach"), None, False),
+        (WriterFacts(None, foreach="foreachBatch"), "sqlite", True),
+        (WriterFacts(None, foreach="foreachBatch"), "python", False),
+    ],
+)
+def test_a_function_that_gets_batches_may_go_by_their_order(
+    facts: WriterFacts, own_format: str | None, expected: bool
+) -> None:
+    assert takes_any_order(facts, own_format) is expected

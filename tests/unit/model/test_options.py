@@ -101,9 +101,8 @@ def test_batches_are_interruptible_by_their_sink_or_as_the_job_says(
     assert errors("slotwise.batch.interruptible", "sometimes")
 
 
-@pytest.mark.parametrize(("value", "expected"), [("auto", "auto"), ("off", "off"), (False, "off")])
-def test_rows_of_a_source_are_spread_or_not(value: object, expected: str) -> None:
-    """In YAML, off without quotes is false."""
+@pytest.mark.parametrize(("value", "expected"), [("by-sink", None), ("true", True), (False, False)])
+def test_rows_of_a_source_are_spread_or_not(value: object, expected: bool | None) -> None:
     options, found = JobOptions.parse({"slotwise.source.spread": value})
     assert (options.source_spread, found) == (expected, [])
     assert errors("slotwise.source.spread", "always")

@@ -384,10 +384,12 @@ async def test_a_host_without_descriptors_costs_a_job_no_attempt(
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"), [({}, True), ({"slotwise.source.spread": "off"}, False)], ids=["auto", "off"]
+    ("config", "expected"),
+    [({}, None), ({"slotwise.source.spread": "false"}, False)],
+    ids=["by-sink", "false"],
 )
 async def test_a_driver_is_told_whether_rows_of_sources_may_be_spread(
-    sqlite_url: str, tmp_path: Path, config: dict[str, str], expected: bool
+    sqlite_url: str, tmp_path: Path, config: dict[str, str], expected: bool | None
 ) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         await rig.run(**config)
