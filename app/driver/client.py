@@ -35,6 +35,8 @@ _ANSWER_TIMEOUT_S = 20.0
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 2.0
 _BATCH_REPORTS_KEPT = 5_000
+_REPORTS_IN_FULL = 100
+"""Of those that wait while nobody answers; of the next ones what tasks did is left out, which is most of them."""
 _REPORTS_PER_CALL = 500
 _CALL_CHARS = REPORTS_LIMIT_BYTES // 2
 _TEXT_LIMIT_CHARS = 32 * 1024
@@ -103,6 +105,8 @@ class ControlPlaneClient:
             report = Report(seq=self._next_seq, at_ms=time.time_ns() // 1_000_000, **fields)
             self._next_seq += 1
             self._make_room(report)
+            if len(self._reports) >= _REPORTS_IN_FULL:
+                report = without_tasks(report)
             self._reports.append(report)
             self._changed.notify_all()
 
@@ -253,6 +257,14 @@ class ControlPlaneClient:
             if (report.type, report.region) == old:
                 del self._reports[position]
                 return
+
+
+def without_tasks(report: Report) -> Report:
+    """Without what each task did."""
+    if not any(each.by_task for each in report.vertices):
+        return report
+    vertices = tuple(dataclasses.replace(each, by_task=None) for each in report.vertices)
+    return dataclasses.replace(report, vertices=vertices)
 
 
 def _body_of(reports: list[Report]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.driver.causes import carries
 from app.model.formats import FILE_FORMATS
-from app.model.sink_formats import OWN_SINKS
+from app.model.sink_formats import DATABASES
 
 if TYPE_CHECKING:
     from app.driver.gateway import Gateway
@@ -33,7 +33,6 @@ NOTE: Final = "slotwise-interrupted"
 """In the directory of a query: the last batch of it that was interrupted."""
 _LOOK_S: Final = 1.0
 _ONCE: Final = (*FILE_FORMATS, "delta", "noop")
-_DATABASES: Final = tuple(name for name, own in OWN_SINKS.items() if own.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def is_of_interruption(error: BaseException) -> bool:
 
 def takes_again(facts: WriterFacts, own_format: str | None) -> bool:
     """Whether the sink takes a batch once, however often it is begun. ``own_format``: that of a sink of a document."""
-    if own_format in _DATABASES:
+    if own_format in DATABASES:
         return True
     if facts.foreach or facts.format is None:
         return False

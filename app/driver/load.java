@@ -96,8 +96,10 @@ public final class Load {
             long number = job == null ? -1 : batchOf(job);
             if (number < 0 || number > batch) continue;
             if (number < batch) break;
-            done += job.numCompletedTasks();
-            known += job.numTasks() - job.numSkippedTasks();
+            int ofJob = job.numTasks() - job.numSkippedTasks();
+            // Those of a stage that runs again are counted twice.
+            done += Math.min(ofJob, job.numCompletedTasks());
+            known += ofJob;
         }
         return JSON.writeValueAsString(new int[] {done, known});
     }
@@ -330,18 +332,23 @@ public final class Heaps extends SparkListener {
     }
 }
 
-/** What each task of the latest stages did. Of a task that ran twice with success the last run counts. */
+/** What each task of the latest stages did, by the number of its partition: in a stage that runs again for what was lost,
+ * and in a job on some partitions, tasks are counted otherwise. */
 public final class Tasks extends SparkListener {
     private static final int STAGES = 256;
     private static final int NUMBERS = 2000000;
-    private final LinkedHashMap stages = new LinkedHashMap();
+    // TASKS_TOLD of app/model/measured.py: of more nothing is told.
+    private static final int MOST = 2000;
+    // Those that had a task last are kept: other queries may run many stages during a long one.
+    private final LinkedHashMap stages = new LinkedHashMap(16, 0.75f, true);
     private final HashMap counters = new HashMap();
     private int numbers;
 
-    /** By number: run time in ms, records read and written, bytes read and written. Nothing if not all were noted. */
-    public synchronized long[][] of(int stage, int length) {
+    /** By number: run time in ms, records read and written, bytes read and written. Nothing if not all of the last run of
+     * the stage, which has so many, were noted. */
+    public synchronized long[][] of(int stage, int tasks) {
         Stage known = (Stage) stages.get(Integer.valueOf(stage));
-        return known == null || known.tasks.size() != length ? new long[0][] : known.columns(length);
+        return known == null || known.tasks.size() < tasks ? new long[0][] : known.columns();
     }
 
     /** What each task of its stage added to an accumulator of Spark SQL; null: none did. */
@@ -351,11 +358,11 @@ public final class Tasks extends SparkListener {
 
     public synchronized void onTaskEnd(SparkListenerTaskEnd end) {
         TaskMetrics did = end.taskMetrics();
-        if (did == null || !end.taskInfo().successful()) return;
+        int number = end.taskInfo().partitionId();
+        if (did == null || !end.taskInfo().successful() || number >= MOST) return;
         Integer id = Integer.valueOf(end.stageId());
         Stage stage = (Stage) stages.get(id);
         if (stage == null) stages.put(id, stage = new Stage());
-        int number = end.taskInfo().index();
         numbers += stage.put(number, new long[] {
             did.executorRunTime(),
             did.inputMetrics().recordsRead() + did.shuffleReadMetrics().recordsRead(),
@@ -393,7 +400,7 @@ public final class Tasks extends SparkListener {
 public final class Stage {
     private static final int COLUMNS = 5;
     final ArrayList counters = new ArrayList();
-    final HashMap tasks = new HashMap();
+    final TreeMap tasks = new TreeMap();
     int numbers;
 
     int put(int number, long[] did) {
@@ -402,11 +409,12 @@ public final class Stage {
         return more;
     }
 
-    long[][] columns(int length) {
-        long[][] columns = new long[COLUMNS][length];
-        for (int number = 0; number < length; number++) {
-            long[] did = (long[]) tasks.get(Integer.valueOf(number));
-            for (int at = 0; at < COLUMNS && did != null; at++) columns[at][number] = did[at];
+    long[][] columns() {
+        long[][] columns = new long[COLUMNS][((Integer) tasks.lastKey()).intValue() + 1];
+        for (Iterator all = tasks.keySet().iterator(); all.hasNext(); ) {
+            Integer number = (Integer) all.next();
+            long[] did = (long[]) tasks.get(number);
+            for (int at = 0; at < COLUMNS; at++) columns[at][number.intValue()] = did[at];
         }
         return columns;
     }

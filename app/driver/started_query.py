@@ -39,7 +39,7 @@ from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
 from app.driver.valves.query_valves import Valves
 from app.driver.valves.spark import copy_of_writer, execution_of, replace_frame
-from app.driver.valves.spreading import takes_any_order
+from app.driver.valves.spreading import goes_by_no_order
 from app.model.jobgraph import SinkSpec
 
 _LIMITED = ("processing-time", "available-now")
@@ -158,7 +158,7 @@ class StartedQuery:
     def _may_spread(self) -> bool:
         if (asked_for := self._shared.spread_sources) is not None:
             return asked_for
-        return takes_any_order(self.asked.facts, self._own_sink)
+        return goes_by_no_order(self.query, self.asked.facts, self._own_sink)
 
     @property
     def _own_sink(self) -> str | None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from app.load.long_batches import TEXT_KEPT, LongBatches
 from app.load.steps import LoadSteps
-from app.load.subtasks import Subtasks, within_limit
+from app.load.subtasks import FIGURES, Subtasks, within_limit
 from app.load.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.measured import TASKS_TOLD, TOPICS_TOLD, ExecutorLoad, TaskWork, VertexBatch
@@ -123,7 +123,8 @@ class Span:
 @dataclass(slots=True)
 class QueryLoad:
     """One query: its latest batch, the spans of the present attempt, oldest first, and what its vertices did in this
-    attempt and in those before. ``sink``: the id of its vertex, once a batch has told of it."""
+    attempt and in those before. ``sink``: the id of its vertex, once a batch has told of it. ``lacking``: the
+    parallelism of vertices of which a batch with rows has told nothing by task before it did."""
 
     latest: SeenBatch
     sink: str | None = None
@@ -131,6 +132,7 @@ class QueryLoad:
     attempt: dict[str, Totals] = field(default_factory=dict)
     before: dict[str, Totals] = field(default_factory=dict)
     subtasks: dict[str, Subtasks] = field(default_factory=dict)
+    lacking: dict[str, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -149,13 +151,14 @@ class QueryLoad:
             self.before[vertex_id] = self.before.get(vertex_id, NO_TOTALS) + totals
         self.before = {vertex_id: totals for vertex_id, totals in self.before.items() if vertex_id in known}
         self.attempt = {}
-        self.subtasks = {}
+        self.subtasks, self.lacking = {}, {}
         self.spans.clear()
 
     def note(
-        self, seen: SeenBatch, known: Mapping[str, JobVertex], by_task: Mapping[str, TaskWork] = NONE_BY_TASK
+        self, seen: SeenBatch, known: Mapping[str, JobVertex], by_task: Mapping[str, TaskWork], room: int
     ) -> Span:
-        """Add a batch; the span that it is by itself. ``by_task``: what the tasks of its vertices did, by vertex id."""
+        """Add a batch; the span that it is by itself. ``by_task``: what the tasks of its vertices did, by vertex id.
+        ``room``: for how many more subtasks there is room."""
         report = seen.report
         last = self.spans[-1] if self.spans else None
         gap_ms = 0 if last is None else max(0, report.started_ms - last.end_ms)
@@ -178,7 +181,8 @@ class QueryLoad:
                 done.unknown if report.input_rows > 0 else NOTHING,
                 1,
             )
-            self._note_subtasks(batch, by_task.get(vertex.id), gap_ms + took_ms, held_ms, report)
+            work_by_task = by_task.get(vertex.id)
+            room -= self._note_subtasks(batch, work_by_task, gap_ms + took_ms, held_ms, report, room)
         span = Span(
             start_ms=min(report.started_ms, report.at_ms),
             end_ms=report.at_ms,
@@ -197,19 +201,23 @@ class QueryLoad:
         return span
 
     def _note_subtasks(
-        self, batch: VertexBatch, work: TaskWork | None, took_ms: int, held_ms: int, report: Report
-    ) -> None:
-        """Those of a vertex with another parallelism begin at 0, as in Flink. Without figures there are none."""
-        known = self.subtasks.get(batch.vertex_id)
-        if known is None or known.count != batch.parallelism:
-            self.subtasks.pop(batch.vertex_id, None)
-            others = sum(each.count for each in self.subtasks.values())
-            if work is None or not 0 < batch.parallelism <= TASKS_TOLD - others:
-                return
-            known = self.subtasks[batch.vertex_id] = Subtasks(batch.parallelism, report.started_ms)
-        known.note(
-            work, took_ms=took_ms, held_ms=held_ms, has_rows=report.input_rows > 0, end_ms=report.at_ms
-        )
+        self, batch: VertexBatch, work: TaskWork | None, took_ms: int, held_ms: int, report: Report, room: int
+    ) -> int:
+        """How many subtasks more there are. Those of a vertex with another parallelism begin at 0, as in Flink."""
+        vertex_id, count, has_rows, more = batch.vertex_id, batch.parallelism, report.input_rows > 0, 0
+        known = self.subtasks.get(vertex_id)
+        if known is None or known.count != count:
+            gone = self.subtasks.pop(vertex_id, None)
+            more = -gone.count if gone is not None else 0
+            if work is None or not 0 < count <= room - more:
+                if has_rows:
+                    self.lacking[vertex_id] = count
+                return more
+            unknown = FIGURES if self.lacking.get(vertex_id) == count else ()
+            known = self.subtasks[vertex_id] = Subtasks(count, report.started_ms, unknown)
+            more += count
+        known.note(work, took_ms=took_ms, held_ms=held_ms, has_rows=has_rows, end_ms=report.at_ms)
+        return more
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +323,8 @@ class Load:
         query = self._take_out(seen, graph)
         # The one that had a batch last stands last.
         self.queries[seen.report.query_id] = query
-        span = query.note(seen, graph.by_id, by_task)
+        kept = sum(one.count for each in self.queries.values() for one in each.subtasks.values())
+        span = query.note(seen, graph.by_id, by_task, TASKS_TOLD - kept)
         while len(self.queries) > 1 and (
             len(self.queries) > QUERIES_KEPT
             or sum(each.size for each in self.queries.values()) > VERTICES_KEPT

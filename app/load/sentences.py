@@ -187,7 +187,7 @@ def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:
     if working < rates.parallelism:
         return (
             f"{sentence}. Its last batch ran as {working} of {rates.parallelism} tasks: with so few files or "
-            "partitions more tasks do not help."
+            "partitions more tasks do not help, unless its rows are spread (slotwise.source.spread)."
         )
     if rates.parallelism < vertex.upper:
         return f"{sentence}. Its upper bound is {vertex.upper}."

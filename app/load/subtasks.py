@@ -29,11 +29,11 @@ class Subtasks:
     rows, so they are too small.
     """
 
-    def __init__(self, count: int, at_ms: int) -> None:
+    def __init__(self, count: int, at_ms: int, unknown: Iterable[str] = ()) -> None:
         self.count = count
         self.whole_ms = 0
         self.held_ms = 0
-        self.unknown: frozenset[str] = frozenset()
+        self.unknown = frozenset(unknown)
         self._columns = [[0] * count for _ in FIGURES]
         self._base = self._next = _Mark(at_ms, self._copy())
 

@@ -30,6 +30,7 @@ OWN_SINKS: Final[Mapping[str, OwnSink]] = {
     "postgresql": OwnSink(("url", "table", "mode", "keys"), modules=("psycopg", "pyarrow")),
     "python": OwnSink(),
 }
+DATABASES: Final = tuple(name for name, own in OWN_SINKS.items() if own.options)
 BATCH_TABLE: Final = "_slotwise_batches"
 """Where a database sink records its batches: no table of a job's own."""
 TAKEN_OPTIONS: Final = {

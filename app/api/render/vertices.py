@@ -38,6 +38,9 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
     slots = _slots_of(view.state, vertex.slot_sharing_group)
     count = execution.tasks
     known = view.load.subtasks(vertex.id)
+    if known is not None and known.count != count:
+        # Those of before a rescale, until the first batch at the present numbers.
+        known = None
     measured = [_measured(known, index) for index in range(count)]
     whole = io_metrics(execution, view.load)
     return made_of(
@@ -63,7 +66,7 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
 
 def _measured(known: Subtasks | None, index: int) -> schema.IoMetrics:
     """Of one subtask, since its vertex has as many as now."""
-    if known is None or index >= known.count:
+    if known is None:
         return NOT_MEASURED
     busy_ms = known.total("busy_ms")[index]
     found: dict[str, float | bool] = {

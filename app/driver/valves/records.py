@@ -90,11 +90,12 @@ def _of_document(
         if vertex.is_sink:
             break
         taken = found.taken[vertex.id]
-        if vertex.id not in changing or (taken.rows == 0 and not vertex.stateful):
-            found.given[vertex.id] = taken
-            continue
         own = [each for each in valves.get(vertex.id, ()) if each.valve and not each.valve.is_front]
-        found.given[vertex.id] = Count.at(own)
+        counted = Count.at(own)
+        if vertex.id not in changing or (taken.rows == 0 and not vertex.stateful):
+            # In the tasks of its own stage, though: those of the vertex before may be others.
+            counted = counted._replace(rows=taken.rows)
+        found.given[vertex.id] = counted
 
 
 def _given_to(query: Query, vertex_id: str, found: Records) -> Count:

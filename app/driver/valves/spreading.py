@@ -16,7 +16,11 @@ from typing import Final
 from app.driver.load import Stage
 from app.driver.valves.query_valves import Rows
 from app.driver.valves.spark import WriterFacts
+from app.model.analysis import Query
+from app.model.formats import FILE_FORMATS
+from app.model.sink_formats import DATABASES
 
+_UNORDERED: Final = (*FILE_FORMATS, "delta", "noop")
 _BATCH_MS: Final = 50.0
 _ROW_MS: Final = 0.002
 """What a shuffle costs, at most, as a first guess."""
@@ -33,10 +37,15 @@ _ENDS_AFTER: Final = 3
 """It ends after so many batches in a row in which it does not pay. In the first ones workers of Python start."""
 
 
-def takes_any_order(facts: WriterFacts, own_format: str | None) -> bool:
-    """Whether a sink does not go by the order of rows: a function that is given batches or rows may. ``own_format``:
-    that of a sink of a document, of which those for databases get batches by a function of ours."""
-    return not facts.foreach if own_format is None else own_format != "python"
+def goes_by_no_order(query: Query, facts: WriterFacts, own_format: str | None) -> bool:
+    """Whether nothing in a query can go by the order of the rows that a task reads. What keeps state may: which
+    duplicate it keeps, what comes last for a key. So may a function that is given batches, and readers of a log such as
+    Kafka, in which the rows of a key have an order. ``own_format``: that of a sink of a document."""
+    if query.stateful:
+        return False
+    if own_format is not None:
+        return own_format in DATABASES or own_format in _UNORDERED
+    return facts.table is None and (facts.format or "").lower() in _UNORDERED
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ function Drawing({ nodes, vertices, selected, onSelect }) {
 function Node({ place, vertex, isSelected, onSelect }) {
   const { name = "", lower, upper, actual, tasks, busy, percent } = vertex;
   // A source with fewer parts than its parallelism: more slots bring nothing.
-  const fewer = tasks < actual ? `, as ${tasks}` : "";
+  const fewer = tasks != null && tasks < actual ? `, as ${tasks}` : "";
   const share = Math.min(1, (busy ?? 0) / 1_000);
   const bounds = lower === undefined ? "" : ` of ${lower}–${upper}`;
   // A vertex of a batch job is not busy for ever: how far it is says more.

@@ -7,7 +7,11 @@ import pytest
 from app.driver.load import Stage, StageTasks
 from app.driver.valves.query_valves import Rows
 from app.driver.valves.spark import WriterFacts
-from app.driver.valves.spreading import SourceRun, Spreader, Spreading, source_run, takes_any_order
+from app.driver.valves.spreading import SourceRun, Spreader, Spreading, goes_by_no_order, source_run
+from app.model.analysis import Query, queries
+from app.model.jobgraph import Role
+from app.model.planned import PlannedVertex
+from tests.program_graphs import grown_program
 
 OWN, FRONT = Rows("files", 1, 1), Rows("work", 2, 4, is_front=True)
 SPREAD = Rows("work", 2, 4, shuffles=True, is_front=True)
@@ -127,18 +131,37 @@ def test_sources_are_spread_each_by_itself() -> None:
     assert spreader.note({"b": narrow(20)}) == {"a"}, "one without rows stays as it is"
 
 
+SOURCE = PlannedVertex("in", Role.SOURCE, "json")
+COUNTS = PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("in",), True, 4)
+
+
+def query_of(*planned: PlannedVertex) -> Query:
+    program = {"name": "p", "script": "job.py", "artifacts": ["job.py"]}
+    sink = PlannedVertex("out", Role.SINK, "noop", (planned[-1].name,))
+    (query,) = queries(grown_program(program, (*planned, sink)))
+    return query
+
+
 @pytest.mark.parametrize(
     ("facts", "own_format", "expected"),
     [
         (WriterFacts("parquet"), None, True),
-        (WriterFacts("kafka"), None, True),
+        (WriterFacts("noop"), None, True),
+        (WriterFacts("kafka"), None, False),
+        (WriterFacts("console"), None, False),
+        (WriterFacts("parquet", table="t"), None, False),
         (WriterFacts(None, foreach="foreachBatch"), None, False),
         (WriterFacts(None, foreach="foreach"), None, False),
         (WriterFacts(None, foreach="foreachBatch"), "sqlite", True),
         (WriterFacts(None, foreach="foreachBatch"), "python", False),
+        (WriterFacts("kafka"), "kafka", False),
     ],
 )
-def test_a_function_that_gets_batches_may_go_by_their_order(
+def test_a_sink_that_may_go_by_the_order_of_rows_is_left_alone(
     facts: WriterFacts, own_format: str | None, expected: bool
 ) -> None:
-    assert takes_any_order(facts, own_format) is expected
+    assert goes_by_no_order(query_of(SOURCE), facts, own_format) is expected
+
+
+def test_so_is_state_which_may_keep_what_comes_last() -> None:
+    assert not goes_by_no_order(query_of(SOURCE, COUNTS), WriterFacts("parquet"), None)

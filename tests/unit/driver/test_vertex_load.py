@@ -361,3 +361,28 @@ def test_of_tasks_that_were_not_noted_nothing_is_told() -> None:
     found = told(query, rows, [Stage(1, 2, 10, frozenset({1, 2}))])
     assert {each.by_task for each in found.values()} == {None}
     assert {each.longest_task_ms for each in found.values()} == {None}
+
+
+def test_a_vertex_behind_an_exchange_gives_in_its_own_tasks() -> None:
+    """One task reads, and four work and store: what the one has given is no figure of theirs."""
+    query, ids = document(sql("work", "numbers", "SELECT f(value) AS value FROM numbers"))
+    rows = [
+        Rows(ids["numbers"], 1, 1),
+        Rows(ids["work"], 2, 4, shuffles=True, is_front=True),
+        Rows(ids["work"], 3, 4),
+        Rows(ids["store"], 4, 4, is_front=True),
+    ]
+    exchange: Plan = (
+        "ShuffleExchangeExec", (2, {"shuffleRecordsWritten": 100, "recordsRead": [40, 30, 20, 10]}),
+        ("CoalesceExec", 1, scan([100])),
+    )  # fmt: skip
+    plan = ("CoalesceExec", 4, ("CoalesceExec", 3, ("ProjectExec", {}, exchange)))
+    stages = [
+        Stage(1, 1, 40, frozenset({1}), 0, 100, by_task=StageTasks([40], [100], [100], [0], [640])),
+        Stage(2, 4, 80, frozenset({2, 3, 4}), 100, by_task=StageTasks([30, 20, 20, 10], [40, 30, 20, 10])),
+    ]
+    found = told(query, rows, stages, operators=operators(plan, *rows))
+    assert flows(found) == {"numbers": (100, 100), "work": (100, 100), "store": (100, None)}
+    each = (40, 30, 20, 10)
+    assert by_task(found, "records_in") == {"numbers": (100,), "work": each, "store": each}
+    assert by_task(found, "records_out") == {"numbers": (100,), "work": each, "store": ()}

@@ -114,7 +114,7 @@ def test_tasks_that_a_batch_has_no_parts_for_are_no_help() -> None:
     assert told == (
         "files limits it: its task works 950 ms of each second, more than those of any other vertex (store "
         "is next with 40 ms). Its last batch ran as 1 of 14 tasks: with so few files or partitions more tasks do not "
-        "help."
+        "help, unless its rows are spread (slotwise.source.spread)."
     )
     for tasks in (14, None):
         told = bottleneck_sentence((VertexLoad("files", 16, rates, tasks=tasks),)) or ""

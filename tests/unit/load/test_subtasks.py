@@ -56,6 +56,23 @@ def test_a_batch_whose_tasks_were_not_noted_makes_sums_incomplete() -> None:
     assert found is not None and "records_in" in found.unknown and list(found.total("records_in")) == [1] * 4
 
 
+def test_so_does_one_before_any_was_noted() -> None:
+    told = Reporting()
+    told.batch(0, 1, 1, vertices=(batch(told),))
+    told.batch(1, 2, 1, vertices=(batch(told, 1, 1, 1, 1),))
+    found = told.load.subtasks(told.source)
+    assert found is not None and "records_in" in found.unknown and list(found.total("records_in")) == [1] * 4
+
+
+def test_there_is_room_for_so_many_subtasks_of_a_job() -> None:
+    told = Reporting()
+    half = TASKS_TOLD // 2 + 1
+    for query in ("a", "b"):
+        told.batch(0, 1, 1, query=query, vertices=(batch(told, 1, parallelism=half),))
+    kept = [one for each in told.load.queries.values() for one in each.subtasks.values()]
+    assert [each.count for each in kept] == [half]
+
+
 def test_how_subtasks_differ_is_told_of_the_last_minutes() -> None:
     told = Reporting()
     for second in range(200):
