@@ -80,8 +80,13 @@ class MembersScenario(Scenario):
         world = self._members
         while True:
             plane = MemberPlane(world, self._directory, seat)
-            if await plane.start():
-                return plane
+            try:
+                if await plane.start():
+                    return plane
+            except asyncio.CancelledError:
+                # The next one at this seat must not begin while it lives.
+                plane.cut_now()
+                raise
             await asyncio.sleep(world.rng.uniform(0, 2))
 
     async def chaos(self) -> None:
