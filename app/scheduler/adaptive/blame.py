@@ -69,10 +69,10 @@ def ran_as_before(state: JobState, plan_version: int) -> bool:
     if last is None:
         return True
     if taken is not None:
-        # An attempt may run at more: it was started for bounds that were withdrawn since.
+        # An attempt may run at more: it was started, or was sent a plan, for bounds that were withdrawn since.
         good = dict(taken.good)
-        ran = [plan for plan in state.plans if plan_version in (0, plan.version)]
-        return all(count <= good.get(vertex, count) for plan in ran for vertex, count in plan.parallelism)
+        ran = [pair for plan in state.plans if plan_version in (0, plan.version) for pair in plan.parallelism]
+        return bool(ran) and all(count <= good.get(vertex, count) for vertex, count in ran)
     if state.trial.watch is not None:
         return False
     if 0 < plan_version <= last.version:

@@ -210,6 +210,18 @@ def test_nor_is_one_of_an_attempt_that_was_started_for_bounds_which_were_withdra
     assert back_to_work(fail(job.put(1, 4).hold(4))).parallelism == [2, 2, 2]
 
 
+def test_nor_is_one_at_a_plan_whose_slots_went_while_it_was_on_its_way() -> None:
+    job = back_to_work(fail(running_at_2().put(1, 4).hold(4)))
+    job.put(1, 9, deadline=within(job, 60, ROLLBACK)).hold(9)
+    assert job.kind == "Rescaling" and job.state.trial.taken_back is None
+    overtaken = job.state.plan_version
+    job.hold(4)
+    assert job.state.plan_version > overtaken and job.state.trial.taken_back is not None
+    fail(job, plan_version=overtaken)
+    back_to_work(job.wait(5_000))
+    assert back_to_work(fail(job.put(1, 4).hold(4))).parallelism == [2, 2, 2]
+
+
 def test_a_query_that_failed_alone_before_a_rescale_is_restarted_alone_after_it() -> None:
     job = Job(two_sinks(), upper=2).run(held=2)
     sink = next(vertex.id for vertex in job.graph.vertices if vertex.name == "sink-raw")
