@@ -3,7 +3,8 @@
 Modelled after `app.driver.program`: the driver says when the program is about to run, and tells of each start and each
 end. Before its first queries a program takes what time it wants, and it may end or fail without any. It starts a query
 at what its plan says for the vertices, or at the largest number of the plan. What a later plan does not name keeps its
-number, as far as that plan has one as large: the control plane takes it for that, too, once it hears of the query.
+number, also when the query has ended and is started again, as far as that plan has one as large: the control plane
+takes it for that, too, once it hears of the query.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def not_followed(attempt: SimAttempt, plan: Orders) -> list[str]:
 class Program:
     """See the module. ``running``: the parallelism by vertex id with which each query was started. ``waiting``: those
     whose state has to be redistributed before they can be started. ``awaits``: none has been started in this
-    attempt."""
+    attempt. ``_former``: at what parallelism the vertices of queries ran that have ended in it."""
 
     is_down = False
 
@@ -67,6 +68,7 @@ class Program:
         self.attempt = attempt
         self.running: dict[ProgramQuery, dict[str, int]] = {}
         self.waiting: list[ProgramQuery] = []
+        self._former: dict[str, int] = {}
         self._batches = 0
         self._graph: dict[str, Any] = attempt.spec["graph"]
         self._job = self._graph["name"]
@@ -184,7 +186,10 @@ class Program:
             # What its checkpoint has, if there is one.
             partitions = attempt.checkpoint.partitions.setdefault(query.key, PARTITIONS)
         uppers = query.uppers(partitions or 0)
-        own = {one: plan.get(one, min(uppers[name], most)) for name, one in query.ids.items()}
+        own = {
+            one: plan.get(one, min(self._former.get(one, uppers[name]), most))
+            for name, one in query.ids.items()
+        }
         self.running[query] = own
         self.awaits = False
         attempt.world.oracles.count("query started")
@@ -194,7 +199,8 @@ class Program:
         attempt.world.oracles.growth.told(attempt, query, started=True)
 
     def _end(self, query: ProgramQuery) -> None:
-        del self.running[query]
+        numbers = self.numbers()
+        self._former |= {one: numbers[one] for one in self.running.pop(query)}
         self.attempt.world.oracles.count("query ended")
         self.attempt.report("query-ended", query=query.key)
         self.attempt.world.oracles.growth.told(self.attempt, query, started=False)

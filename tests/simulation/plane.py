@@ -118,7 +118,12 @@ class Incarnation:
         )
         world.tell(f"{self}: starts")
         task = self.spawn(self.begin())
-        await asyncio.wait([task])
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            # Nobody waits for it any more, and the next one must not begin while it lives.
+            self.cut_now()
+            raise
         if task.cancelled() or self.dead:
             return False
         if (error := task.exception()) is not None:

@@ -18,8 +18,8 @@ class SpoiledStarts:
 
     def __init__(self, oracles: Oracles) -> None:
         self._oracles = oracles
-        # By job: the attempt that was spoiled, and the slots that have stayed since.
-        self._spoiled: dict[str, tuple[int, frozenset[str]]] = {}
+        # By job: the attempt that was spoiled, the slots that have stayed since, and the last plan that had run.
+        self._spoiled: dict[str, tuple[int, frozenset[str], int]] = {}
         # By job: what was judged. Bounds may change while an attempt is being started.
         self._judged: dict[str, tuple[int, frozenset[str]]] = {}
 
@@ -31,8 +31,10 @@ class SpoiledStarts:
         if state.plan is not None or phase.kind in ("Canceling", "Failing", "Finished"):
             self._spoiled.pop(job_id, None)
             return
-        attempt, stayed = self._spoiled.get(job_id, (0, held))
-        stayed &= held
+        ran = 0 if state.last_plan is None else state.last_plan.version
+        attempt, stayed, ran_before = self._spoiled.get(job_id, (0, held, ran))
+        # An attempt may have run and ended in what became durable at once.
+        attempt, stayed = (0, held) if ran > ran_before else (attempt, stayed & held)
         starts = isinstance(phase, CreatingExecutionGraph)
         if attempt and starts and state.attempt > attempt and phase.failure is None:
             chosen = (state.attempt, frozenset(phase.plan.slot_ids))
@@ -43,7 +45,7 @@ class SpoiledStarts:
             self._oracles.count("spoiled start")
             attempt = state.attempt
         if attempt and stayed:
-            self._spoiled[job_id] = (attempt, stayed)
+            self._spoiled[job_id] = (attempt, stayed, max(ran, ran_before))
         else:
             self._spoiled.pop(job_id, None)
 

@@ -65,9 +65,14 @@ def ran_as_before(state: JobState, plan_version: int) -> bool:
 
     ``plan_version``: as in `trial_of`. It may be that of a plan which another one has replaced on its way.
     """
-    last, coming = state.last_plan, state.coming_plan
-    if last is None or state.trial.taken_back is not None:
+    last, coming, taken = state.last_plan, state.coming_plan, state.trial.taken_back
+    if last is None:
         return True
+    if taken is not None:
+        # An attempt may run at more: it was started, or was sent a plan, for bounds that were withdrawn since.
+        good = dict(taken.good)
+        ran = [pair for plan in state.plans if plan_version in (0, plan.version) for pair in plan.parallelism]
+        return bool(ran) and all(count <= good.get(vertex, count) for vertex, count in ran)
     if state.trial.watch is not None:
         return False
     if 0 < plan_version <= last.version:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduler.adaptive.events import AttemptFailed, AttemptMisplaced, BatchCompleted, QueryFailed
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptMisplaced,
+    AttemptStartFailed,
+    BatchCompleted,
+    QueryFailed,
+)
 from app.store.codec import dump_state, load_state
 from tests.unit.scheduler.driving import Job, chain, two_sinks
+from tests.unit.scheduler.test_bounds_queue import ROLLBACK, undo, within
 from tests.unit.scheduler.test_rollback import BOOM, NOW, back_to_work, fail, running_at_2, words
 
 HOUR_MS = 3_600_000
@@ -187,6 +194,32 @@ def test_a_failure_at_what_is_back_in_force_is_no_rescales() -> None:
     assert job.parallelism == [3, 3, 3]
     fail(job)
     assert job.kind == "Restarting" and job.state.trial.taken_back is None
+
+
+def test_nor_is_one_of_an_attempt_that_was_started_for_bounds_which_were_withdrawn_meanwhile() -> None:
+    job = fail(running_at_2().put(1, 4).hold(4))
+    job.do(AttemptStartFailed(job.state.attempt, "no memory"))
+    job.put(1, 3, deadline=within(job, 60, ROLLBACK)).wait(2_000)
+    undo(job.put_each(source=(1, 3), agg=(1, 4), sink=(1, 4)))
+    assert job.state.trial.taken_back is not None
+    job.starts()
+    assert job.parallelism == [3, 3, 3]
+    fail(job, plan_version=job.state.plan.version)  # type: ignore[union-attr]
+    back_to_work(job.wait(5_000))
+    assert job.parallelism == [2, 2, 2]
+    assert back_to_work(fail(job.put(1, 4).hold(4))).parallelism == [2, 2, 2]
+
+
+def test_nor_is_one_at_a_plan_whose_slots_went_while_it_was_on_its_way() -> None:
+    job = back_to_work(fail(running_at_2().put(1, 4).hold(4)))
+    job.put(1, 9, deadline=within(job, 60, ROLLBACK)).hold(9)
+    assert job.kind == "Rescaling" and job.state.trial.taken_back is None
+    overtaken = job.state.plan_version
+    job.hold(4)
+    assert job.state.plan_version > overtaken and job.state.trial.taken_back is not None
+    fail(job, plan_version=overtaken)
+    back_to_work(job.wait(5_000))
+    assert back_to_work(fail(job.put(1, 4).hold(4))).parallelism == [2, 2, 2]
 
 
 def test_a_query_that_failed_alone_before_a_rescale_is_restarted_alone_after_it() -> None:
