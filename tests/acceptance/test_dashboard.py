@@ -99,7 +99,7 @@ def test_bounds_are_changed_with_a_preview_and_the_rescale_is_seen(opened: Opene
     expect(page.locator(".mark.bar.ok")).to_have_count(2)
     page.locator(".mark.bar").last.hover()
     # At once: what comes above it, such as a batch that takes long, moves it away from the pointer.
-    told = ("bounds were declared", "anonymous", "less at night", "in-place", "aggregate 3→2", "Output gap")
+    told = ("bounds were declared", "anonymous", "less at night", "aggregate 3→2", "in-place", "Output gap")
     expect(page.get_by_role("tooltip")).to_contain_text(
         re.compile(".*".join(map(re.escape, told)), re.DOTALL)
     )

@@ -117,15 +117,18 @@ def restricted_to(one: Patch, vertices: Collection[str]) -> Patch | None:
     bounds = only_of(one.bounds, vertices)
     if len(bounds) == len(one.bounds):
         return one
-    begun = one.begun
-    if begun is not None:
-        former, partitions = only_of(begun.former, vertices), only_of(begun.former_partitions, vertices)
-        begun = evolve(begun, former=former, former_partitions=partitions)
+    begun = None if one.begun is None else _change_of(one.begun, vertices)
     return (
         evolve(one, bounds=bounds, partitions=only_of(one.partitions, vertices), begun=begun)
         if bounds
         else None
     )
+
+
+def _change_of(change: Change, vertices: Collection[str]) -> Change:
+    """What ``change`` has done to ``vertices``."""
+    former, partitions = only_of(change.former, vertices), only_of(change.former_partitions, vertices)
+    return evolve(change, former=former, former_partitions=partitions)
 
 
 def merged_with(state: JobState, wanted: Requirements, changed: Collection[str]) -> Requirements:
@@ -169,4 +172,7 @@ def cancelable_of(state: JobState) -> tuple[Patch | Change, ...]:
     change = state.open_change
     if change is None or any(one.record == change.record for one in waiting):
         return tuple(waiting)
-    return (*waiting, change)
+    # Vertices that have later bounds, which waited and are applied, have not those of this change any more.
+    later = [one for one in state.queued if one.begun is not None and one.version != change.version]
+    own = {vertex for vertex, _ in change.former}.difference(*[one.vertices for one in later])
+    return (*waiting, _change_of(change, own)) if own else tuple(waiting)

@@ -310,6 +310,8 @@ def _why_not_canceled(state: JobState, record: RescaleRecord) -> str:
         )
     if record.rollback_of is not None:
         return f"{what} takes back rescale {record.rollback_of}. To change the bounds, declare others."
+    if now is not None and now.number == record.number and state.open_change is not None:
+        return f"{what} cannot be canceled any more: the vertices whose bounds it changed have later bounds."
     return (
         f"{what} cannot be canceled any more: it is being carried out. To change the bounds, declare others."
     )

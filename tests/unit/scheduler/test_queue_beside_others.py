@@ -17,7 +17,7 @@ from app.scheduler.adaptive.events import AttemptFailed, RequirementsUpdated, Sl
 from app.scheduler.adaptive.queued_slots import QueuedSlots
 from tests.parts import with_part
 from tests.unit.scheduler.driving import COOLDOWN, Job, group_graph, slots
-from tests.unit.scheduler.test_bounds_queue import COMMIT, ROLLBACK, sentences, within
+from tests.unit.scheduler.test_bounds_queue import COMMIT, ROLLBACK, sentences, undo, within
 from tests.unit.scheduler.test_deadlines_side_by_side import declared, put, two, waits
 from tests.unit.scheduler.test_rollback import back_to_work, fail, tried_4
 
@@ -255,6 +255,27 @@ def test_what_a_driver_is_being_started_for_cannot_be_canceled() -> None:
         [(4, 4), (1, 2)],
         (),
     )
+
+
+def test_a_cancellation_of_what_waits_for_its_first_slots_leaves_later_bounds_with_a_deadline_alone() -> None:
+    job = Job(group_graph(["a", "b"]), lower=2, upper=2).submit(1)
+    put(job, within(job, 600, ROLLBACK), a=(1, 1), b=(1, 1))
+    put(job, within(job, 600, COMMIT), a=(1, 1), b=(1, 2))
+    assert (declared(job), waits(job)) == ([(1, 1), (1, 2)], []), "less needs no slots"
+    (one,) = cancelable_of(job.state)
+    assert one.version == 2
+    undo(job)
+    assert (declared(job), [one.version for one in job.state.queued]) == ([(2, 2), (1, 2)], [3])
+
+
+def test_so_does_that_of_a_change_without_one() -> None:
+    job = put(in_cooldown().hold(5), a=(1, 3), b=(1, 1))
+    put(job, within(job, 600, ROLLBACK), a=(1, 5), b=(1, 1)).hold(7)
+    assert (declared(job), job.open.number) == ([(1, 5), (1, 1)], 2), "two changes are in one record"
+    patch, change = cancelable_of(job.state)
+    assert isinstance(change, Change) and (patch.version, change.version) == (3, 2)
+    undo(job)
+    assert (declared(job), [one.version for one in job.state.queued]) == ([(1, 5), (1, 2)], [3])
 
 
 def test_a_number_of_partitions_that_is_there_is_no_wish() -> None:

@@ -8,13 +8,17 @@ import pytest
 
 from app.api.render import explanation as render
 from app.model.requirements import Bounds, Deadline
+from app.scheduler.adaptive.bounds_declared import cancelable_of
 from app.scheduler.adaptive.draft import status_of
 from app.scheduler.adaptive.events import CancelRequested, RequirementsUpdated
+from app.worker.refusals import StateConflict
 from app.worker.requests.explanation import explanation
 from app.worker.requests.requirements import RescaleCancellation, decide_cancellation
 from app.worker.views import JobView, Supply
 from tests.unit.scheduler.driving import Job, restarting_job
 from tests.unit.scheduler.test_bounds_queue import ROLLBACK, waiting, within
+from tests.unit.scheduler.test_deadlines_side_by_side import put
+from tests.unit.scheduler.test_queue_beside_others import in_cooldown
 from tests.unit.scheduler.test_rollback import fail
 
 
@@ -62,3 +66,11 @@ def test_by_the_record_that_ended_as_it_began_what_was_applied_since_can_be_canc
     asked = RescaleCancellation(told.uuid, requested_by="bob", reason=None)
     found = decide_cancellation(job.state, told, asked).event
     assert isinstance(found, RequirementsUpdated) and found.undoes == one.begun
+
+
+def test_a_change_whose_vertices_all_have_later_bounds_cannot_be_canceled() -> None:
+    job = put(in_cooldown().hold(5), a=(1, 3), b=(1, 2))
+    put(job, within(job, 600, ROLLBACK), a=(1, 5), b=(1, 2)).hold(7)
+    assert (job.open.number, [one.version for one in cancelable_of(job.state)]) == (2, [3])
+    with pytest.raises(StateConflict, match=r"^Rescale 2 .* have later bounds\. Rescale \d can be canceled"):
+        decide_cancellation(job.state, job.open, RescaleCancellation(job.open.uuid))
