@@ -7,7 +7,7 @@ come. So one task has all of the work of a batch, and two cores do no more than 
 steers it by examples/autoscaler/quick.yaml without its maximum. After half of the time a neighbour asks for six slots.
 
 `steps up`: changes by the autoscaler that gave a vertex more tasks. `most slots`: those that the job held. `neighbour`:
-seconds from its PUT until that is in force. `said`: the sentences of `explain` on the job while it worked.
+seconds from its PUT until that is in force, and `its tasks` at the end. `said`: the sentences of `explain` on the job while it worked.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def measure(heaps: int) -> dict[str, Any]:
 
 
 def _watch(running: Server, job_id: str, beside: str, source: Path, heaps: int) -> dict[str, Any]:
-    begin, said, most, number, asked_s = time.time(), set(), 0, 0, 0.0
+    begin, most, number, asked_s = time.time(), 0, 0, 0.0
+    said: dict[str, str] = {}
     while time.time() < begin + heaps * EVERY_S:
         if time.time() >= begin + number * EVERY_S:
             add_heap(source, number)
@@ -108,9 +109,11 @@ def _watch(running: Server, job_id: str, beside: str, source: Path, heaps: int) 
         if not asked_s and time.time() >= begin + heaps * EVERY_S / 2:
             running.require(beside, {"numbers": (1, NEIGHBOUR), "out": (1, NEIGHBOUR)}, "more")
             asked_s = time.time()
-        explained = running.get(f"/jobs/{job_id}/explain")
+        explained = running.get(f"/jobs/{job_id}/explanation")
         most = max(most, explained["slots"]["held"])
-        said.update(one for one in explained["sentences"] if "files or partitions" in one or "spread" in one)
+        # The latest of each kind.
+        for word in ("so few files or partitions", "are spread"):
+            said.update({word: one for one in explained["sentences"] if word in one})
         time.sleep(1.0)
     steps = [
         one
@@ -129,7 +132,8 @@ def _watch(running: Server, job_id: str, beside: str, source: Path, heaps: int) 
         "steps up": len(steps),
         "most slots": most,
         "neighbour": min(ended, default=float("inf")),
-        "said": sorted(said),
+        "its tasks": {one["name"]: one["parallelism"] for one in running.get(f"/jobs/{beside}")["vertices"]},
+        "said": list(said.values()),
     }
 
 
@@ -145,12 +149,14 @@ def main() -> None:
         print(json.dumps(found))
         return
     table = Table()
-    for name in ("steps up", "most slots", "neighbour"):
+    for name in ("steps up", "most slots", "neighbour", "its tasks"):
         table.add_column(name, justify="right")
-    table.add_row(str(found["steps up"]), str(found["most slots"]), f"{found['neighbour']:.1f}")
+    table.add_row(
+        str(found["steps up"]), str(found["most slots"]), f"{found['neighbour']:.1f}", str(found["its tasks"])
+    )
     console = Console()
     console.print(table)
-    for sentence in found["said"][-3:]:
+    for sentence in found["said"]:
         console.print(sentence)
 
 

@@ -78,7 +78,7 @@ def stored(directory: Path) -> list[Any]:
 
 
 def await_heap(directory: Path, number: int) -> None:
-    """Until a heap is committed, and the batch without rows behind it: by its watermark rows of the next one are late."""
+    """Until a heap and the batch without rows behind it are committed: by its watermark rows of the next are late."""
     wait_for(f"heap {number}", (directory / "checkpoint" / "commits" / str(2 * number + 1)).exists, 300)
 
 
