@@ -7,7 +7,8 @@ come. So one task has all of the work of a batch, and two cores do no more than 
 steers it by examples/autoscaler/quick.yaml without its maximum. After half of the time a neighbour asks for six slots.
 
 `steps up`: changes by the autoscaler that gave a vertex more tasks. `most slots`: those that the job held. `neighbour`:
-seconds from its PUT until that is in force, and `its tasks` at the end. `said`: the sentences of `explain` on the job while it worked.
+seconds from its PUT until that is in force, and `its tasks` at the end. `said`: the last sentences of `explain` on the
+parts of the job's source.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _watch(running: Server, job_id: str, beside: str, source: Path, heaps: int) 
         most = max(most, explained["slots"]["held"])
         # The latest of each kind.
         for word in ("so few files or partitions", "are spread"):
-            said.update({word: one for one in explained["sentences"] if word in one})
+            said.update((word, one) for one in explained["sentences"] if word in one)
         time.sleep(1.0)
     steps = [
         one
