@@ -78,6 +78,17 @@ class Server:
         response.raise_for_status()
         return response.json()
 
+    def submit(self, document: dict[str, Any], **files: str) -> str:
+        """Submit a job, with the texts of its files by their names without `.py`; its id."""
+        parts = [("graph", ("graph.json", json.dumps(document).encode(), "application/json"))]
+        parts += [
+            ("files", (f"{name}.py", text.encode(), "application/octet-stream"))
+            for name, text in files.items()
+        ]
+        answer = self.http.post("/jobs", files=parts)
+        answer.raise_for_status()
+        return str(answer.json()["jobid"])
+
     def require(self, job_id: str, bounds: dict[str, tuple[int, int]], reason: str) -> None:
         """Change the bounds of the vertices named, by vertex name."""
         current = self.get(f"/jobs/{job_id}/resource-requirements")

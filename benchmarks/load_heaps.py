@@ -60,14 +60,6 @@ BESIDE = {
 }
 
 
-def submit(running: Server, document: dict[str, Any], *files: tuple[str, bytes]) -> str:
-    parts = [("graph", ("graph.json", json.dumps(document).encode(), "application/json"))]
-    parts += [("files", (name, content, "application/octet-stream")) for name, content in files]
-    answer = running.http.post("/jobs", files=parts)
-    answer.raise_for_status()
-    return str(answer.json()["jobid"])
-
-
 def add_heap(directory: Path, number: int) -> None:
     for file in range(FILES):
         hidden = directory / f".{number}-{file}"
@@ -80,8 +72,8 @@ def measure(heaps: int) -> dict[str, Any]:
         source = running.directory / "in"
         source.mkdir()
         script = {"name": "heaps", "script": "job.py", "args": [str(source)]}
-        job_id = submit(running, script, ("job.py", PROGRAM.encode()))
-        beside = submit(running, BESIDE)
+        job_id = running.submit(script, job=PROGRAM)
+        beside = running.submit(BESIDE)
         running.require(beside, {"numbers": (1, 1), "out": (1, 1)}, "at first")
         wait_for("the query", lambda: len(running.get(f"/jobs/{job_id}")["vertices"]) > 1)
         wait_for("the neighbour", lambda: running.get(f"/jobs/{beside}")["state"] == "RUNNING")

@@ -131,15 +131,7 @@ def _submit(running: Server, config: dict[str, str]) -> str:
         "args": [str(place / name) for name in ("in", "out", "checkpoint")],
         "config": config,
     }
-    answer = running.http.post(
-        "/jobs",
-        files=[
-            ("graph", ("graph.json", json.dumps(document).encode(), "application/json")),
-            ("files", ("job.py", PROGRAM.encode(), "application/octet-stream")),
-        ],
-    )
-    answer.raise_for_status()
-    return str(answer.json()["jobid"])
+    return running.submit(document, job=PROGRAM)
 
 
 def _declare(running: Server, job_id: str, upper: int) -> None:

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from app.driver.causes import carries
-from app.model.formats import FILE_FORMATS
-from app.model.sink_formats import DATABASES
+from app.model.sink_formats import DATABASES, WHOLE_BATCHES
 
 if TYPE_CHECKING:
     from app.driver.gateway import Gateway
@@ -32,7 +31,6 @@ MARK: Final = "slotwise-batch-interrupted"
 NOTE: Final = "slotwise-interrupted"
 """In the directory of a query: the last batch of it that was interrupted."""
 _LOOK_S: Final = 1.0
-_ONCE: Final = (*FILE_FORMATS, "delta", "noop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ def takes_again(facts: WriterFacts, own_format: str | None) -> bool:
     if name == "memory":
         # In other modes Spark cannot start it again with what the table has.
         return facts.output_mode == "complete"
-    return name in _ONCE
+    return name in WHOLE_BATCHES
 
 
 class Interrupter:

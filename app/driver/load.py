@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -74,7 +74,9 @@ class SparkFigures:
     def begin(self) -> None:
         """Note what tasks do from now on, as soon as Java of ours is compiled: this does not wait for it."""
         if self.in_full:
-            threading.Thread(target=self._ask, args=(lambda java: "[]",), name="load", daemon=True).start()
+            threading.Thread(
+                target=measured, args=("tasks", self._compiled, None), name="load", daemon=True
+            ).start()
 
     def stages(self, run_id: str, batch_id: int) -> list[Stage]:
         """The stages that were run for a batch, in the order of their ids; without those that Spark has forgotten.
@@ -82,13 +84,11 @@ class SparkFigures:
         They are those of several jobs: what wrote the batch, before it broadcasts of side tables and what looks at rows
         to put them in order. This waits for the end of jobs, so it is not for the thread that runs batches.
         """
-        found = []
-        for number, tasks, busy_ms, rdd_ids, *figures, columns in self._ask(
-            lambda java: java.stages(run_id, batch_id)
-        ):
-            stage = Stage(number, tasks, busy_ms, frozenset(rdd_ids), *figures)
-            found.append(replace(stage, by_task=StageTasks(*columns)))
-        return found
+        text = self._ask(lambda java: java.stages(run_id, batch_id))
+        return [
+            Stage(number, tasks, busy_ms, frozenset(rdd_ids), *[*figures, StageTasks(*columns)])
+            for number, tasks, busy_ms, rdd_ids, *figures, columns in text
+        ]
 
     def operators(self, planned: Any, rows: Iterable[Rows]) -> list[Operator]:
         """Those of the plan of a batch that has run, with its valves ``rows``."""
@@ -139,13 +139,16 @@ class SparkFigures:
 
     def _ask(self, call: Callable[[Any], str], what: str = "some figures of the load") -> list[Any]:
         def read() -> list[Any]:
-            with self._making:
-                if self._java is None:
-                    self._java = _made(self._context, self.in_full)
-            found: list[Any] = json.loads(call(self._java))
+            found: list[Any] = json.loads(call(self._compiled()))
             return found
 
         return measured(what, read, [])
+
+    def _compiled(self) -> Any:
+        with self._making:
+            if self._java is None:
+                self._java = _made(self._context, self.in_full)
+            return self._java
 
 
 def _made(context: SparkContext, with_tasks: bool) -> Any:

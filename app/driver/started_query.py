@@ -110,8 +110,8 @@ class StartedQuery:
         asked.upkeep.prepare(self._shared.lock_file)
         if asked.place is not None:
             check_planned_files(asked.place, notes=asked.own_dir, may_be_gone=asked.files_may_be_gone)
-        numbers = self._plans.current.parallelism
-        frame = asked.frame_at(numbers, may_spread=self._may_spread)
+        numbers, may_spread = self._plans.current.parallelism, self._may_spread
+        frame = asked.frame_at(numbers, may_spread=may_spread)
         self._intake = Intake(
             self._begun_in / INTAKE_NOTE,
             target_ms=self._shared.target_ms,
@@ -123,7 +123,7 @@ class StartedQuery:
         self._valves = Valves(spark_query, self.query, numbers)
         self._figures = spark_figures(asked.session.sparkContext, in_full=self._shared.measure_load)
         self.batches = BatchReader(
-            self.query, self._valves, self._figures, self.run_id, may_spread=self._may_spread
+            self.query, self._valves, self._figures, self.run_id, may_spread=may_spread
         )
         self._files = FileBacklog(partial(self._figures.waiting_files, execution_of(spark_query)))
         tasks, may_interrupt = partial(self._figures.tasks, self.run_id), self._may_interrupt

@@ -8,15 +8,14 @@ in number, and texts in length.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from types import MappingProxyType
 from typing import Final
 
 from app.load.long_batches import TEXT_KEPT, LongBatches
 from app.load.steps import LoadSteps
-from app.load.subtasks import FIGURES, Subtasks, within_limit
+from app.load.subtasks import QuerySubtasks, Subtasks, tasks_in
 from app.load.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.measured import TASKS_TOLD, TOPICS_TOLD, ExecutorLoad, TaskWork, VertexBatch
@@ -31,7 +30,6 @@ VERTICES_KEPT: Final = 2_000
 """Of all queries together, which may have vertices in common."""
 EXECUTORS_KEPT: Final = 1_000
 PHASES_KEPT: Final = 20
-NONE_BY_TASK: Final[Mapping[str, TaskWork]] = MappingProxyType({})
 TOPIC_KEPT: Final = 249
 """Characters of the name of a topic: Kafka allows no more."""
 
@@ -123,16 +121,14 @@ class Span:
 @dataclass(slots=True)
 class QueryLoad:
     """One query: its latest batch, the spans of the present attempt, oldest first, and what its vertices did in this
-    attempt and in those before. ``sink``: the id of its vertex, once a batch has told of it. ``lacking``: the
-    parallelism of vertices of which a batch with rows has told nothing by task before it did."""
+    attempt and in those before. ``sink``: the id of its vertex, once a batch has told of it."""
 
     latest: SeenBatch
     sink: str | None = None
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=SPANS_KEPT))
     attempt: dict[str, Totals] = field(default_factory=dict)
     before: dict[str, Totals] = field(default_factory=dict)
-    subtasks: dict[str, Subtasks] = field(default_factory=dict)
-    lacking: dict[str, int] = field(default_factory=dict)
+    subtasks: QuerySubtasks = field(default_factory=QuerySubtasks)
 
     @property
     def size(self) -> int:
@@ -151,11 +147,15 @@ class QueryLoad:
             self.before[vertex_id] = self.before.get(vertex_id, NO_TOTALS) + totals
         self.before = {vertex_id: totals for vertex_id, totals in self.before.items() if vertex_id in known}
         self.attempt = {}
-        self.subtasks, self.lacking = {}, {}
+        self.subtasks = QuerySubtasks()
         self.spans.clear()
 
     def note(
-        self, seen: SeenBatch, known: Mapping[str, JobVertex], by_task: Mapping[str, TaskWork], room: int
+        self,
+        seen: SeenBatch,
+        known: Mapping[str, JobVertex],
+        by_task: Mapping[str, TaskWork],
+        room: Callable[[], int],
     ) -> Span:
         """Add a batch; the span that it is by itself. ``by_task``: what the tasks of its vertices did, by vertex id.
         ``room``: for how many more subtasks there is room."""
@@ -181,8 +181,14 @@ class QueryLoad:
                 done.unknown if report.input_rows > 0 else NOTHING,
                 1,
             )
-            work_by_task = by_task.get(vertex.id)
-            room -= self._note_subtasks(batch, work_by_task, gap_ms + took_ms, held_ms, report, room)
+            self.subtasks.note(
+                batch,
+                by_task.get(vertex.id),
+                report,
+                took_ms=gap_ms + took_ms,
+                held_ms=held_ms,
+                room=room,
+            )
         span = Span(
             start_ms=min(report.started_ms, report.at_ms),
             end_ms=report.at_ms,
@@ -199,25 +205,6 @@ class QueryLoad:
             self.spans.append(span)
         self.latest = seen
         return span
-
-    def _note_subtasks(
-        self, batch: VertexBatch, work: TaskWork | None, took_ms: int, held_ms: int, report: Report, room: int
-    ) -> int:
-        """How many subtasks more there are. Those of a vertex with another parallelism begin at 0, as in Flink."""
-        vertex_id, count, has_rows, more = batch.vertex_id, batch.parallelism, report.input_rows > 0, 0
-        known = self.subtasks.get(vertex_id)
-        if known is None or known.count != count:
-            gone = self.subtasks.pop(vertex_id, None)
-            more = -gone.count if gone is not None else 0
-            if work is None or not 0 < count <= room - more:
-                if has_rows:
-                    self.lacking[vertex_id] = count
-                return more
-            unknown = FIGURES if self.lacking.get(vertex_id) == count else ()
-            known = self.subtasks[vertex_id] = Subtasks(count, report.started_ms, unknown)
-            more += count
-        known.note(work, took_ms=took_ms, held_ms=held_ms, has_rows=has_rows, end_ms=report.at_ms)
-        return more
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +278,7 @@ class Load:
             self.idle_ms = now_ms
         if report.type == "batch":
             late_ms = now_ms - (report.at_ms if newest_ms is None else newest_ms)
-            self._note_batch(SeenBatch.of(report, graph.by_id, now_ms), graph, late_ms, _tasks_in(report))
+            self._note_batch(SeenBatch.of(report, graph.by_id, now_ms), graph, late_ms, tasks_in(report))
 
     def _begin_attempt(self, graph: JobGraph) -> None:
         """Queries of an earlier version whose sinks the job has no more are forgotten."""
@@ -323,8 +310,7 @@ class Load:
         query = self._take_out(seen, graph)
         # The one that had a batch last stands last.
         self.queries[seen.report.query_id] = query
-        kept = sum(one.count for each in self.queries.values() for one in each.subtasks.values())
-        span = query.note(seen, graph.by_id, by_task, TASKS_TOLD - kept)
+        span = query.note(seen, graph.by_id, by_task, self._room)
         while len(self.queries) > 1 and (
             len(self.queries) > QUERIES_KEPT
             or sum(each.size for each in self.queries.values()) > VERTICES_KEPT
@@ -342,6 +328,10 @@ class Load:
                 if work.slot_busy_us is not None
             },
         )
+
+    def _room(self) -> int:
+        """For how many more subtasks there is room."""
+        return TASKS_TOLD - sum(query.subtasks.count for query in self.queries.values())
 
     def _take_out(self, seen: SeenBatch, graph: JobGraph) -> QueryLoad:
         """The query of a batch: by its id, or the one that it takes the place of at its sink; else a new one."""
@@ -366,7 +356,8 @@ class Load:
     def subtasks(self, vertex_id: str) -> Subtasks | None:
         """Those of the present attempt. Of a vertex that is part of several queries: in the one that read most with it.
         None: nothing is known of them."""
-        found = [each.subtasks[vertex_id] for each in self.queries.values() if vertex_id in each.subtasks]
+        queries = self.queries.values()
+        found = [known for each in queries if (known := each.subtasks.of(vertex_id)) is not None]
         return max(found, key=lambda each: sum(each.total("records_in")), default=None)
 
     def totals(self, vertex_id: str, *, whole_life: bool) -> Totals | None:
@@ -379,12 +370,6 @@ class Load:
         if whole_life and vertex_id in self._gone:
             found.append(self._gone[vertex_id])
         return of_queries(found)
-
-
-def _tasks_in(report: Report) -> Mapping[str, TaskWork]:
-    """What the tasks of each vertex did, as far as a report tells it within its limits."""
-    told = {each.vertex_id: each.by_task for each in report.vertices if each.by_task is not None}
-    return told if within_limit(told.values(), TASKS_TOLD) else NONE_BY_TASK
 
 
 def total_backlog(queries: Iterable[QueryLoad]) -> int | None:

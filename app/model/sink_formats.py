@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from app.model.formats import FILE_FORMATS
+
 TABLE_SINKS: Final = ("delta", "iceberg")
 """Their option `table` names where they write, which the driver gives Spark by a call of its own."""
 
@@ -31,6 +33,8 @@ OWN_SINKS: Final[Mapping[str, OwnSink]] = {
     "python": OwnSink(),
 }
 DATABASES: Final = tuple(name for name, own in OWN_SINKS.items() if own.options)
+WHOLE_BATCHES: Final = (*FILE_FORMATS, "delta", "noop")
+"""Sinks of Spark's that take a batch as a whole, once however often it is begun, and in which rows have no order."""
 BATCH_TABLE: Final = "_slotwise_batches"
 """Where a database sink records its batches: no table of a job's own."""
 TAKEN_OPTIONS: Final = {

@@ -16,7 +16,7 @@ from typing import Final
 from app.api.schema.base import made_of
 from app.api.schema.jobs import AggregatedMetric, Executor, Executors, LoadHistory, LongBatch, Metric
 from app.load.figures import WINDOW_MS, VertexRates, trend_of, vertex_rates
-from app.load.reported import ExecutorsLoad, total_backlog
+from app.load.reported import ExecutorsLoad, Load, total_backlog
 from app.model.jobgraph import JobVertex
 from app.model.measured import ExecutorLoad, VertexBatch
 from app.model.protocol import Report
@@ -231,7 +231,7 @@ def vertex_metrics(view: JobView, vertex: JobVertex, now_ms: int) -> dict[str, A
     found = _last_batch(view, vertex.id)
     if rates is None or found is None:
         return {}
-    own = of_subtasks(view, vertex, now_ms)
+    own = of_subtasks(view.load, vertex.id, rates)
     metrics = {**_counters(view, vertex.id, rates), **_times(rates)}
     for name, field in _RATES.items():
         if (value := getattr(rates, field)) is not None:
@@ -300,11 +300,10 @@ def _times(rates: VertexRates) -> dict[str, Aggregates]:
     }
 
 
-def of_subtasks(view: JobView, vertex: JobVertex, now_ms: int) -> dict[str, Sequence[float]]:
+def of_subtasks(load: Load, vertex_id: str, rates: VertexRates | None) -> dict[str, Sequence[float]]:
     """Of each subtask, those of `MEASURED` that are known: counters since the vertex has as many as now; rates are
-    those of the vertex, by what each of its tasks did lately."""
-    known = view.load.subtasks(vertex.id)
-    rates = vertex_rates(view.load, vertex.id, now_ms)
+    those of the vertex, ``rates``, by what each of its tasks did lately."""
+    known = load.subtasks(vertex_id)
     if known is None or rates is None or rates.parallelism != known.count:
         return {}
     found: dict[str, Sequence[float]] = {

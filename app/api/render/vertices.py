@@ -15,6 +15,7 @@ from app.api.render.metrics import MEASURED, of_subtasks, vertex_metrics
 from app.api.schema import flink_pages
 from app.api.schema import jobs as schema
 from app.api.schema.base import made_of
+from app.load.figures import vertex_rates
 from app.load.subtasks import Subtasks
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
@@ -54,11 +55,12 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
         ],
         aggregated=schema.VertexAggregates(
             metrics={
-                name: _aggregate([_figure(each, name) for each in measured] if known else [])
-                or _average(_figure(whole, name), count)
+                name: _aggregate([_figure(each, name) for each in measured])
+                if known
+                else _average(_figure(whole, name), count)
                 for name in _SUMMED
             },
-            status_duration={execution.status: _aggregate([max(0, duration_ms)] * count) or _average(0, 0)},
+            status_duration={execution.status: _aggregate([max(0, duration_ms)] * count)},
         ),
         progress=region_progress(execution, now_ms),
     )
@@ -118,10 +120,10 @@ def _slots_of(state: JobState, group: str) -> tuple[Slot, ...]:
     return tuple(held[slot_id] for slot_id in ids if slot_id in held)
 
 
-def _aggregate(values: Sequence[int]) -> schema.Aggregate | None:
-    """Of subtasks; None of none."""
+def _aggregate(values: Sequence[int]) -> schema.Aggregate:
+    """Of subtasks."""
     if not values:
-        return None
+        return _average(0, 0)
     ranked = sorted(values)
     ranks = {name: ranked[max(0, math.ceil(part * len(ranked)) - 1)] for name, part in _PERCENTILES.items()}
     whole = sum(ranked)
@@ -137,7 +139,7 @@ def _average(whole: int, count: int) -> schema.Aggregate:
 def subtask_metrics(view: JobView, execution: VertexExecution, now_ms: int) -> dict[str, str]:
     """Flink's ``<subtask>.<name>``: what was measured of it, and what is so for the whole vertex."""
     vertex = execution.vertex
-    own = of_subtasks(view, vertex, now_ms)
+    own = of_subtasks(view.load, vertex.id, vertex_rates(view.load, vertex.id, now_ms))
     found: dict[str, str] = {}
     for name, values in vertex_metrics(view, vertex, now_ms).items():
         plain = name.rpartition(".")[2]
@@ -206,7 +208,8 @@ def back_pressure(view: JobView, execution: VertexExecution, now_ms: int) -> fli
         )
     names = [f"{name}TimeMsPerSecond" for name in ("backPressured", "idle", "busy")]
     held, idle, busy = (min(1.0, metrics[name].avg / 1000) for name in names)
-    own = of_subtasks(view, execution.vertex, now_ms)
+    vertex_id = execution.vertex.id
+    own = of_subtasks(view.load, vertex_id, vertex_rates(view.load, vertex_id, now_ms))
     ratios = [(held, idle, busy)] * execution.tasks
     if names[-1] in own:
         ratios = list(zip(*([value / 1000 for value in own[name]] for name in names), strict=True))

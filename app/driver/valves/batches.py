@@ -87,16 +87,12 @@ class BatchReader:
         given = {each.vertex_id: each.records_in or 0 for each in found}
         runs: dict[str, SourceRun] = {}
         sources = {each.id for each in self._query.streams}
-        others = {each.rdd_id for each in rows.values() if each.vertex_id in sources and not each.is_front}
+        read = {each.rdd_id for each in rows.values() if each.vertex_id in sources and not each.is_front}
         for source_id, (own, front) in self._valves.spread_at(numbers).items():
-            # Of sources that are united in a stage nobody knows which of them its longest task is of.
-            alone = own in rows and not any(
-                rows[own].rdd_id in stage.rdd_ids and others & stage.rdd_ids - {rows[own].rdd_id}
-                for stage in stages
-            )
-            if alone and front in rows:
+            if own in rows and front in rows:
+                others = read - {rows[own].rdd_id}
                 known = {"parallelism": numbers[source_id], "rows": given[source_id]}
-                if (made := source_run(rows[own], rows[front], stages, **known)) is not None:
+                if (made := source_run(rows[own], rows[front], stages, others, **known)) is not None:
                     runs[source_id] = made
         self._valves.spread(self._spreader.note(runs))
         parts = {key: one.parts for key, one in runs.items() if one.is_spread and one.lacks_parts}

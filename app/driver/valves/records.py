@@ -70,8 +70,7 @@ def records_of(
             valves.setdefault(valve.vertex_id, []).append(operator)
     found = Records()
     for source in query.streams:
-        own = [each for each in valves.get(source.id, ()) if each.valve and not each.valve.is_front]
-        leaves = [each for valve in own for each in below(valve) if not each.children]
+        leaves = [each for valve in _ends(valves, source.id) for each in below(valve) if not each.children]
         counted = Count.at(leaves)
         found.taken[source.id] = counted._replace(rows=read.get(source.id, counted.rows))
     if isinstance(query.sink.operation, PlannedSpec):
@@ -79,6 +78,11 @@ def records_of(
     else:
         _of_document(query, valves, changing, found)
     return found
+
+
+def _ends(valves: Mapping[str, Sequence[Operator]], vertex_id: str) -> list[Operator]:
+    """The valves of a vertex that stand behind it."""
+    return [each for each in valves.get(vertex_id, ()) if each.valve and not each.valve.is_front]
 
 
 def _of_document(
@@ -90,8 +94,7 @@ def _of_document(
         if vertex.is_sink:
             break
         taken = found.taken[vertex.id]
-        own = [each for each in valves.get(vertex.id, ()) if each.valve and not each.valve.is_front]
-        counted = Count.at(own)
+        counted = Count.at(_ends(valves, vertex.id))
         if vertex.id not in changing or (taken.rows == 0 and not vertex.stateful):
             # In the tasks of its own stage, though: those of the vertex before may be others.
             counted = counted._replace(rows=taken.rows)

@@ -9,7 +9,7 @@ long, and ends where it does not pay, for the longer the more often.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,10 +17,8 @@ from app.driver.load import Stage
 from app.driver.valves.query_valves import Rows
 from app.driver.valves.spark import WriterFacts
 from app.model.analysis import Query
-from app.model.formats import FILE_FORMATS
-from app.model.sink_formats import DATABASES
+from app.model.sink_formats import DATABASES, WHOLE_BATCHES
 
-_UNORDERED: Final = (*FILE_FORMATS, "delta", "noop")
 _BATCH_MS: Final = 50.0
 _ROW_MS: Final = 0.002
 """What a shuffle costs, at most, as a first guess."""
@@ -44,8 +42,8 @@ def goes_by_no_order(query: Query, facts: WriterFacts, own_format: str | None) -
     if query.stateful:
         return False
     if own_format is not None:
-        return own_format in DATABASES or own_format in _UNORDERED
-    return facts.table is None and (facts.format or "").lower() in _UNORDERED
+        return own_format in DATABASES or own_format in WHOLE_BATCHES
+    return facts.table is None and (facts.format or "").lower() in WHOLE_BATCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +69,22 @@ class SourceRun:
 
 
 def source_run(
-    own: Rows, front: Rows, stages: Sequence[Stage], *, parallelism: int, rows: int
+    own: Rows,
+    front: Rows,
+    stages: Sequence[Stage],
+    others: Collection[int] = (),
+    *,
+    parallelism: int,
+    rows: int,
 ) -> SourceRun | None:
-    """``own``: the valve of the source in a batch of ``stages``; ``front``: that which may spread its rows. None if it
-    is not in them."""
+    """``own``: the valve of the source in a batch of ``stages``; ``front``: that which may spread its rows; ``others``:
+    the RDDs of the valves of other sources. None if it is not in them, or shares a stage with another source: nobody
+    knows which of the two its longest task is of."""
     reading = [stage for stage in stages if own.rdd_id in stage.rdd_ids]
     behind = [stage for stage in stages if front.rdd_id in stage.rdd_ids] if front.shuffles else []
     if not reading or (front.shuffles and not behind):
+        return None
+    if any(not stage.rdd_ids.isdisjoint(others) for stage in reading):
         return None
     return SourceRun(
         parallelism,

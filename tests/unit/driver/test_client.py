@@ -14,6 +14,7 @@ import pytest
 
 from app.driver import client as module
 from app.driver.client import ControlPlaneClient, OwnerAddress
+from app.model.measured import TaskWork, VertexBatch
 from app.model.protocol import DriverSpec, Orders, Registration
 from tests.integration.driver.harness import ControlPlaneDouble, wait_for
 
@@ -231,6 +232,20 @@ def test_while_nobody_answers_old_batches_are_forgotten_and_nothing_else(
     kept: list[dict[str, Any]] = rig.server.reports
     assert [report["type"] for report in kept] == ["running", "batch", "batch", "batch"]
     assert [report["batch_id"] for report in kept[1:]] == [7, 8, 9]
+
+
+def test_of_many_batches_that_wait_it_is_left_out_what_tasks_did(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_REPORTS_IN_FULL", 2)
+    for number in range(4):
+        vertex = VertexBatch("v", 2, 2, records_in=number, by_task=TaskWork((1, 2)))
+        rig.client.report(type="batch", batch_id=number, vertices=(vertex,))
+    rig.client.start()
+    assert rig.client.flush(60)
+    vertices = [vertex for report in rig.server.reports for vertex in report["vertices"]]
+    assert [vertex["by_task"] is not None for vertex in vertices] == [True, True, False, False]
+    assert [vertex["records_in"] for vertex in vertices] == [0, 1, 2, 3]
 
 
 def test_texts_are_such_that_the_server_takes_them(rig: Rig) -> None:

@@ -124,6 +124,12 @@ def test_the_work_of_a_source_is_read_from_the_stages_of_its_valves() -> None:
     assert run(SPREAD, reads) is None and run(SPREAD, works) is None and run(FRONT) is None
 
 
+def test_of_sources_that_are_united_in_a_stage_nothing_is_known() -> None:
+    stage = Stage(0, 2, 900, frozenset({1, 7}))
+    assert source_run(OWN, FRONT, [stage], {8}, parallelism=4, rows=10) is not None
+    assert source_run(OWN, FRONT, [stage], {7}, parallelism=4, rows=10) is None
+
+
 def test_sources_are_spread_each_by_itself() -> None:
     spreader = Spreader()
     for expected in (set(), {"a"}):
